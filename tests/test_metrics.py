@@ -46,8 +46,8 @@ def softmax(logits):
 def test_log_predictive_density_is_the_normal_density_with_added_variances(dtype, noise_shape):
     y, mean, variance = regression_problem(dtype)
     noise = np.random.default_rng(1).uniform(0.2, 1.0, size=noise_shape).astype(dtype)
-    value = metrics.log_predictive_density(y, mean, variance, noise_scale=noise)
-    dense = scipy.stats.norm.logpdf(*np.float64([y, mean, np.sqrt(variance + noise**2)])).sum(1).mean()
+    value = metrics.log_predictive_density(y, mean, variance, noise_variance=noise)
+    dense = scipy.stats.norm.logpdf(*np.float64([y, mean, np.sqrt(variance + noise)])).sum(1).mean()
     assert value.dtype == dtype
     np.testing.assert_allclose(value, dense, rtol=TOLERANCE[dtype])
 
@@ -58,10 +58,12 @@ def test_expected_log_likelihood_is_the_integral_of_the_log_density(dtype):
 
     def expectation(y, mean, variance):
         weights = scipy.stats.norm(mean, np.sqrt(variance))
-        return weights.expect(lambda f: scipy.stats.norm.logpdf(y, f, noise), epsabs=1e-12, epsrel=1e-12)
+        return weights.expect(
+            lambda f: scipy.stats.norm.logpdf(y, f, np.sqrt(noise)), epsabs=1e-12, epsrel=1e-12
+        )
 
     dense = np.mean([expectation(*np.float64(row)) for row in zip(y, mean, variance, strict=True)])
-    value = metrics.expected_log_likelihood(y, mean, variance, noise_scale=noise)
+    value = metrics.expected_log_likelihood(y, mean, variance, noise_variance=noise)
     np.testing.assert_allclose(value, dense, rtol=max(TOLERANCE[dtype], 1e-8))
 
 
@@ -75,33 +77,31 @@ def test_likelihood_scores_match_monte_carlo_over_correlated_outputs(metric):
     ):  # a sum of marginals is the joint density only without correlation
         covariance = np.diag(np.diag(covariance))
     samples = rng.multivariate_normal(mean, covariance, size=400_000)
-    log_likelihoods = scipy.stats.norm.logpdf(y, samples, noise).sum(1)
+    log_likelihoods = scipy.stats.norm.logpdf(y, samples, np.sqrt(noise)).sum(1)
     dense = {
         metrics.expected_log_likelihood: log_likelihoods.mean(),
         metrics.log_predictive_density: np.log(np.exp(log_likelihoods).mean()),
     }[metric]
     with jax.enable_x64(True):
-        value = metric(y[None], mean[None], np.diag(covariance)[None], noise_scale=noise)
+        value = metric(y[None], mean[None], np.diag(covariance)[None], noise_variance=noise)
     np.testing.assert_allclose(value, dense, atol=0.02)
 
 
 def test_expected_log_likelihood_penalises_variance_and_stays_below_the_density():
     y, mean, variance = regression_problem()
-    expected, density = (f(y, mean, variance, noise_scale=0.5, per_point=True) for f in REGRESSION)
-    wider = metrics.expected_log_likelihood(y, mean, 2 * variance, noise_scale=0.5, per_point=True)
+    expected, density = (f(y, mean, variance, noise_variance=0.5, per_point=True) for f in REGRESSION)
+    wider = metrics.expected_log_likelihood(y, mean, 2 * variance, noise_variance=0.5, per_point=True)
     assert (expected < density).all()
     assert (wider < expected).all()
-    np.testing.assert_allclose(*(f(y, mean, 0 * variance, noise_scale=0.5) for f in REGRESSION), rtol=1e-6)
+    np.testing.assert_allclose(*(f(y, mean, 0 * variance, noise_variance=0.5) for f in REGRESSION), rtol=1e-6)
 
 
 def test_per_point_noise_of_a_single_output_is_not_broadcast_against_points():
     y, mean, variance = regression_problem(np.float32, shape=(6,))
     noise = np.linspace(0.1, 1.0, 6, dtype=np.float32)
-    value = metrics.log_predictive_density(y, mean[:, None], variance, noise_scale=noise, per_point=True)
+    value = metrics.log_predictive_density(y, mean[:, None], variance, noise_variance=noise, per_point=True)
     assert value.shape == (6,)
-    np.testing.assert_allclose(
-        value, scipy.stats.norm.logpdf(y, mean, np.sqrt(variance + noise**2)), rtol=1e-5
-    )
+    np.testing.assert_allclose(value, scipy.stats.norm.logpdf(y, mean, np.sqrt(variance + noise)), rtol=1e-5)
 
 
 def test_errors_average_over_points_and_outputs(dtype):
@@ -296,8 +296,8 @@ def every_metric():
     probabilities = softmax(logits).mean(0)
     inside, outside = (np.float32(s) for s in scores(0, ties=False))
     return {
-        metrics.expected_log_likelihood: ((y, mean, variance), {"noise_scale": 0.3}),
-        metrics.log_predictive_density: ((y, mean, variance), {"noise_scale": 0.3}),
+        metrics.expected_log_likelihood: ((y, mean, variance), {"noise_variance": 0.3}),
+        metrics.log_predictive_density: ((y, mean, variance), {"noise_variance": 0.3}),
         metrics.mse: ((y, mean), {}),
         metrics.rmse: ((y, mean), {}),
         metrics.crps: ((y, mean, variance), {}),
@@ -348,10 +348,10 @@ def test_a_transposed_mean_is_refused_instead_of_broadcast():
         metrics.mse(np.zeros(4), np.zeros((1, 4)))
 
 
-@pytest.mark.parametrize("noise_scale", [np.ones(2), np.ones((40, 1))])
-def test_noise_of_a_wrong_shape_is_refused(noise_scale):
-    with pytest.raises(ValueError, match=r"noise_scale has shape .*pass a scalar, \(3,\)"):
-        metrics.log_predictive_density(*regression_problem(), noise_scale=noise_scale)
+@pytest.mark.parametrize("noise_variance", [np.ones(2), np.ones((40, 1))])
+def test_noise_of_a_wrong_shape_is_refused(noise_variance):
+    with pytest.raises(ValueError, match=r"noise_variance has shape .*pass a scalar, \(3,\)"):
+        metrics.log_predictive_density(*regression_problem(), noise_variance=noise_variance)
 
 
 @pytest.mark.parametrize("level", [0.0, 1.0, 90])

@@ -25,25 +25,25 @@ def expected_log_likelihood(
     mean: Float[ArrayLike, "n *q"],
     variance: Float[ArrayLike, "n *q"],
     *,
-    noise_scale: Float[ArrayLike, "*q_or_n_q"],
+    noise_variance: Float[ArrayLike, "*q_or_n_q"],
     per_point: bool = False,
 ) -> Float[Array, ""] | Float[Array, " n"]:
     """Expected log-likelihood of a Gaussian posterior under Gaussian noise, E_q log p(y|f).
 
-    With q(f) = N(mean, variance) and noise standard deviation s it is, summed over outputs,
-    `log N(y; mean, s^2) - variance / (2 s^2)`. The sum is exact even if the posterior correlates outputs.
+    With q(f) = N(mean, variance) and noise variance s2 it is, summed over outputs,
+    `log N(y; mean, s2) - variance / (2 s2)`. The sum is exact even if the posterior correlates outputs.
 
     **Arguments:**
 
     - `y`, `mean`, `variance`: targets, predictive means and epistemic variances, (n,) or (n, q).
-    - `noise_scale`: noise standard deviation: a scalar, (q,) per output, or (n, q) ((n,) when q = 1).
+    - `noise_variance`: a scalar, (q,) for one per output, or (n, q) for one per point ((n,) when q = 1).
     - `per_point`: return the n terms instead of their mean.
 
     **Returns:** the average over points; O(n q).
     """
     y, mean, variance = _regression_arrays(y=y, mean=mean, variance=variance)
-    scale = _noise_scale(noise_scale, y)
-    terms = norm.logpdf(y, mean, scale) - 0.5 * variance / scale**2
+    noise = _noise_variance(noise_variance, y)
+    terms = norm.logpdf(y, mean, jnp.sqrt(noise)) - 0.5 * variance / noise
     return _average(terms.sum(axis=1), per_point)
 
 
@@ -52,19 +52,19 @@ def log_predictive_density(
     mean: Float[ArrayLike, "n *q"],
     variance: Float[ArrayLike, "n *q"],
     *,
-    noise_scale: Float[ArrayLike, "*q_or_n_q"],
+    noise_variance: Float[ArrayLike, "*q_or_n_q"],
     per_point: bool = False,
 ) -> Float[Array, ""] | Float[Array, " n"]:
     """Log predictive density of a Gaussian posterior under Gaussian noise, log E_q p(y|f).
 
-    Equals `log N(y; mean, variance + noise_scale^2)`, summed over outputs: the joint density of a point's
+    Equals `log N(y; mean, variance + noise_variance)`, summed over outputs: the joint density of a point's
     outputs when the posterior treats them as independent, the product of their marginals otherwise.
 
     Arguments, return value and cost as in `expected_log_likelihood`.
     """
     y, mean, variance = _regression_arrays(y=y, mean=mean, variance=variance)
-    scale = _noise_scale(noise_scale, y)
-    terms = norm.logpdf(y, mean, jnp.sqrt(variance + scale**2))
+    noise = _noise_variance(noise_variance, y)
+    terms = norm.logpdf(y, mean, jnp.sqrt(variance + noise))
     return _average(terms.sum(axis=1), per_point)
 
 
@@ -281,16 +281,16 @@ def _regression_arrays(**named: ArrayLike) -> tuple[Array, ...]:
     return tuple(columns.values())
 
 
-def _noise_scale(noise_scale: ArrayLike, y: Float[Array, "n q"]) -> Array:
-    scale = jnp.asarray(noise_scale, y.dtype)
-    if scale.ndim == 1 and y.shape[1] == 1 and scale.shape[0] == y.shape[0]:
-        scale = scale[:, None]
-    if scale.shape not in ((), (1,), (y.shape[1],), y.shape):
+def _noise_variance(noise_variance: ArrayLike, y: Float[Array, "n q"]) -> Array:
+    noise = jnp.asarray(noise_variance, y.dtype)
+    if noise.ndim == 1 and y.shape[1] == 1 and noise.shape[0] == y.shape[0]:
+        noise = noise[:, None]
+    if noise.shape not in ((), (1,), (y.shape[1],), y.shape):
         raise ValueError(
-            f"noise_scale has shape {scale.shape}; pass a scalar, ({y.shape[1]},) for one scale per output, "
+            f"noise_variance has shape {noise.shape}; pass a scalar, ({y.shape[1]},) for one per output, "
             f"or {y.shape} for one per point and output"
         )
-    return scale
+    return noise
 
 
 def _half_width(level: float) -> float:
