@@ -1,0 +1,139 @@
+"""The Laplace approximation under a Gaussian-process prior: one entry for both forms."""
+
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
+
+from fsplaplace._check import check_problem
+from fsplaplace._covariance_form import covariance_form
+from fsplaplace._memory import resolve_budget
+from fsplaplace._model import Model
+from fsplaplace._posterior import Posterior
+from fsplaplace._precision_form import precision_form
+from fsplaplace._prior import Prior
+from fsplaplace.context import around
+from fsplaplace.likelihoods import Likelihood
+
+_NUM_GUARDS = 200
+_NUM_CONTEXT = 500
+
+
+def laplace(
+    model: Model,
+    prior: Prior,
+    likelihood: Likelihood,
+    X: Float[ArrayLike, "n ..."],
+    y: ArrayLike,
+    *,
+    context_points: Float[ArrayLike, "m ..."] | None = None,
+    form: Literal["covariance", "precision"] = "covariance",
+    mean: Literal["auto", "network", "refined"] = "auto",
+    rank: int | None = None,
+    rtol: float = 1e-6,
+    delta: float = 1e-10,
+    solver: Literal["auto", "dense", "golub-kahan"] = "auto",
+    passes: int = 3,
+    guard_points: Float[ArrayLike, "g ..."] | None = None,
+    memory_budget: float | None = None,
+    key: PRNGKeyArray | None = None,
+) -> Posterior:
+    r"""The posterior over the weights of a trained network under the prior, linearised at those weights.
+
+    The covariance form (default) pulls the prior's covariance at the context points back to the weights,
+
+    $$S_0 = J_C^\top (J_C J_C^\top + \delta \lVert J_C \rVert^2 I)^{-1} B, \quad B B^\top \approx \Sigma(C, C), \qquad
+    A = I + \sum_i (J_i S_0)^\top H_i (J_i S_0), \qquad \mathrm{Cov}[w] = S_0 A^{-1} S_0^\top,$$
+
+    and never exceeds the prior it starts from. The precision form is the paper's Algorithm 2.
+
+    Args:
+        model: the trained network (by `fsplaplace.train` or elsewhere). Not changed.
+        prior, likelihood, X, y: as in `fsplaplace.train`.
+        context_points: where the prior is enforced, (m, ...): cover every place you will predict at, and include the
+            training inputs. By default 500 points of `context.around(X)` and up to 500 training inputs.
+        form: "covariance", or "precision" for the paper's algorithm.
+        mean: what `predict` returns as mean: the network's output; the mode of the linearised model ("refined"), which
+            finishes what training left undone; or whichever has the lower training objective at fresh points ("auto").
+            The precision form has the network's only.
+        rank: the most directions to keep; no limit by default up to 2,000 context points.
+        rtol: relative size below which directions of the prior are dropped.
+        delta: relative ridge of the pull-back.
+        solver: "dense" (an N x p Jacobian and an N x N eigenproblem), "golub-kahan" (matrix-free), or by size.
+        passes: blocks of the matrix-free basis.
+        guard_points: points off the context set at which the implied prior is compared with the kernel, the two means
+            are compared, and the precision form's variance is bounded (only if given here, there). By default 200
+            points between pairs of context points.
+        memory_budget: bytes any single stage may take; a quarter of RAM by default.
+        key: for the default guard and context points; a fixed key by default.
+    """
+    X, targets = check_problem(model, prior, likelihood, X, y)
+    for name, value, allowed in (
+        ("form", form, ("covariance", "precision")),
+        ("mean", mean, ("auto", "network", "refined")),
+        ("solver", solver, ("auto", "dense", "golub-kahan")),
+    ):
+        if value not in allowed:
+            raise ValueError(f"laplace: {name} is {value!r}; pass one of {', '.join(map(repr, allowed))}")
+    if rank is not None and rank < 1:
+        raise ValueError(f"laplace: rank is {rank}; pass 1 or more, or None for no limit")
+    if not (rtol > 0 and delta > 0 and passes >= 1):
+        raise ValueError(f"laplace: rtol ({rtol}), delta ({delta}) and passes ({passes}) must be positive")
+    key = jr.key(0) if key is None else key
+    context_key, guard_key = jr.split(key)
+    points = _context_points(model, X, context_points, context_key)
+    given = guard_points is not None
+    guards = _checked(model, guard_points, X, "guard_points") if given else _between(points, guard_key)
+    budget = resolve_budget(memory_budget)
+    if form == "precision":
+        if mean == "refined":
+            raise ValueError("laplace: the precision form has the network's mean only; pass form='covariance' for mean='refined'")
+        return precision_form(
+            model, prior, likelihood, X, targets, points, guards, bound_guards=given, rank=rank, budget=budget
+        )
+    return covariance_form(
+        model, prior, likelihood, X, targets, points, guards,
+        mean=mean, rank=rank, rtol=rtol, delta=delta, solver=solver, passes=passes, budget=budget,
+    )  # fmt: skip
+
+
+def _context_points(model: Model, X, context_points, key) -> Float[Array, "m ..."]:
+    if context_points is not None:
+        return _checked(model, context_points, X, "context_points")
+    if X.ndim != 2:
+        raise ValueError(
+            f"laplace: there are no default context points for inputs of shape {X.shape[1:]}; pass context_points, for instance "
+            "images from another data set"
+        )
+    sample, choose = jr.split(key)
+    rows = X if X.shape[0] <= _NUM_CONTEXT else X[jr.choice(choose, X.shape[0], (_NUM_CONTEXT,), replace=False)]
+    return _distinct(jnp.concatenate([around(X).sample(_NUM_CONTEXT, key=sample).astype(X.dtype), rows]))
+
+
+def _checked(model: Model, points, X, argument: str) -> Float[Array, "m ..."]:
+    points = model.check_inputs(points, argument=argument)
+    if points.shape[1:] != X.shape[1:]:
+        raise ValueError(
+            f"{argument} has rows of shape {points.shape[1:]}, but X has {X.shape[1:]}; pass points of the same width"
+        )
+    return _distinct(points) if argument == "context_points" else points
+
+
+def _distinct(points: Float[Array, "m ..."]) -> Float[Array, "k ..."]:
+    """Points without exact repetitions, in their order: a repeated point adds nothing to the prior."""
+    flat = np.asarray(points).reshape(points.shape[0], -1)
+    _, first = np.unique(flat, axis=0, return_index=True)
+    return points if first.size == points.shape[0] else points[jnp.asarray(np.sort(first))]
+
+
+def _between(points: Float[Array, "m ..."], key: PRNGKeyArray) -> Float[Array, "g ..."]:
+    """Points on the segments between random pairs of context points: off the set, inside its hull."""
+    left, right, place = jr.split(key, 3)
+    count = (_NUM_GUARDS,)
+    weight = jr.uniform(place, count, points.dtype).reshape(-1, *[1] * (points.ndim - 1))
+    pick = jax.vmap(lambda k: jr.randint(k, (), 0, points.shape[0]))
+    one, other = pick(jr.split(left, *count)), pick(jr.split(right, *count))
+    return (1 - weight) * points[one] + weight * points[other]

@@ -1,0 +1,34 @@
+"""How much memory a computation may take, and how many rows fit in it."""
+
+import os
+
+import jax.numpy as jnp
+import numpy as np
+
+
+def resolve_budget(memory_budget: float | None) -> float:
+    """The budget in bytes: the caller's, or a quarter of this machine's memory."""
+    if memory_budget is None:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 4
+    if not memory_budget > 0:
+        raise ValueError(f"memory_budget is {memory_budget}; pass a positive number of bytes, or None for RAM / 4")
+    return float(memory_budget)
+
+
+def rows_that_fit(bytes_per_row: float, budget: float, *, most: int) -> int:
+    """Rows per block: as many as the budget holds, at least one, at most `most`."""
+    return int(min(max(budget // max(bytes_per_row, 1), 1), most))
+
+
+def itemsize(dtype) -> int:
+    """Bytes of one number."""
+    return np.dtype(jnp.dtype(dtype)).itemsize
+
+
+def format_bytes(count: float) -> str:
+    """`1536` as `1.5 KiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":
+            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    raise AssertionError

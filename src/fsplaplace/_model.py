@@ -1,0 +1,143 @@
+"""A network as one pure function of its weights and a batch of inputs."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, ArrayLike, Float, PyTree
+
+Mask = PyTree | Callable[[str], bool]
+
+
+class Model(eqx.Module):
+    r"""$f(w, x)$: weights, and how to evaluate them on a batch.
+
+    Build one with `fsplaplace.as_model`. Calling it, `model(x)`, gives the outputs at its own weights, flattened to
+    (n, q).
+
+    Attributes:
+        params: the weights the posterior is over, a pytree.
+        frozen: what the network needs besides: weights outside the mask, and parts that are not arrays.
+        call: `call(params, frozen, x)`, a function of a batch.
+        name: the network's type, for messages.
+    """
+
+    params: PyTree[Array]
+    frozen: PyTree
+    call: Callable[[PyTree, PyTree, Array], Array] = eqx.field(static=True)
+    name: str = eqx.field(static=True)
+
+    def __check_init__(self):
+        leaves = [leaf for leaf in jax.tree.leaves(self.params) if eqx.is_array(leaf)]
+        if not leaves:
+            raise ValueError(f"{self.name} has no floating-point weights to be Bayesian about; check `mask`")
+        if len(kinds := {str(leaf.dtype) for leaf in leaves}) > 1:
+            raise ValueError(f"{self.name} mixes weights of dtypes {sorted(kinds)}; cast them to one dtype")
+
+    def __call__(self, x: Float[Array, "n ..."]) -> Float[Array, "n q"]:
+        return self.evaluate(self.params, x)
+
+    def evaluate(self, params: PyTree[Array], x: Float[Array, "n ..."]) -> Float[Array, "n q"]:
+        r"""$f(w, x)$ at other weights, outputs flattened to (n, q)."""
+        return self.call(params, self.frozen, x).reshape(x.shape[0], -1)
+
+    @property
+    def weights(self) -> Float[Array, " p"]:
+        """The weights as one vector."""
+        return ravel_pytree(self.params)[0]
+
+    @property
+    def unravel(self) -> Callable[[Float[Array, " p"]], PyTree[Array]]:
+        """From a vector of all weights back to the pytree."""
+        return ravel_pytree(self.params)[1]
+
+    @property
+    def num_params(self) -> int:
+        """p, the number of weights the posterior is over."""
+        return sum(leaf.size for leaf in jax.tree.leaves(self.params))
+
+    @property
+    def dtype(self):
+        """The weights' dtype: what everything about this network is computed in."""
+        return jax.tree.leaves(self.params)[0].dtype
+
+    def with_params(self, params: PyTree[Array]) -> "Model":
+        """The same network at other weights."""
+        return eqx.tree_at(lambda model: model.params, self, params)
+
+    def check_inputs(self, x: ArrayLike, *, argument: str = "X") -> Float[Array, "n ..."]:
+        """Inputs in the weights' dtype, or an error that says what is wrong with them."""
+        if isinstance(x, jax.core.Tracer):
+            return x.astype(self.dtype)
+        values = np.asarray(x)
+        if values.ndim < 2 or values.shape[0] == 0:
+            raise ValueError(f"{argument} has shape {values.shape}; pass at least one row, as (n, d)")
+        if values.dtype.kind not in "fiub":
+            raise ValueError(f"{argument} has dtype {values.dtype}; pass numbers")
+        if not np.all(np.isfinite(values)):
+            bad = int(np.argmin(np.isfinite(values.reshape(len(values), -1)).all(axis=1)))
+            raise ValueError(f"{argument} has NaN or infinite values (first in row {bad}); remove or impute those rows")
+        return jnp.asarray(values, self.dtype)
+
+    def check_rows_independent(self, x: Float[Array, "n ..."]) -> None:
+        """Refuse a network whose output for one row depends on the other rows of the batch."""
+        together = self(x[:3])
+        alone = jnp.concatenate([self(x[i : i + 1]) for i in range(min(3, x.shape[0]))])
+        if x.shape[0] > 1 and together.shape == alone.shape:
+            scale = 1.0 + float(jnp.max(jnp.abs(alone)))
+            difference = float(jnp.max(jnp.abs(together - alone)))
+            if difference <= 1e3 * float(jnp.finfo(self.dtype).eps) * scale:
+                return
+            detail = f"outputs move by {difference:.3g} when rows are evaluated together"
+        elif together.shape == alone.shape:
+            return
+        else:
+            detail = f"3 rows together give {together.shape[0]} outputs"
+        raise ValueError(
+            f"{self.name} depends on the batch ({detail}), as BatchNorm does in training mode; put it in inference mode "
+            "so that it is a function of one input"
+        )
+
+
+def split(tree: PyTree, mask: Mask | None, *, name: str) -> tuple[PyTree, PyTree]:
+    """Bayesian weights and the rest, by a pytree of booleans or a predicate on paths such as `.layers[0].weight`."""
+    if mask is None:
+        return eqx.partition(tree, eqx.is_inexact_array)
+    if callable(mask):
+        selected = jax.tree_util.tree_map_with_path(
+            lambda path, leaf: eqx.is_inexact_array(leaf) and bool(mask(jax.tree_util.keystr(path))), tree
+        )
+    else:
+        if jax.tree.structure(mask) != jax.tree.structure(tree):
+            raise ValueError(
+                f"{name}: mask has structure {jax.tree.structure(mask)}, but the parameters have "
+                f"{jax.tree.structure(tree)}; build it with jax.tree.map, or pass a function of the path"
+            )
+        selected = jax.tree.map(lambda keep, leaf: bool(keep) and eqx.is_inexact_array(leaf), mask, tree)
+    return eqx.partition(tree, selected)
+
+
+def as_model(network: Any, *, mask: Mask | None = None) -> Model:
+    r"""A network from any of the libraries people use, as one pure function $f(w, x)$.
+
+    Args:
+        network: an Equinox module (called on one example, as is its convention), a Flax NNX module (called on a
+            batch), or a pair `(apply, params)` with `apply(params, x)` on a batch. A `Model` is returned as it is.
+        mask: which weights are Bayesian: a pytree of booleans like the parameters, or a function of a weight's path
+            (for instance `lambda path: "layers[2]" in path` for the last of three layers). All by default; the others
+            are held fixed.
+
+    Outputs of any trailing shape are accepted and flattened to (n, q). Networks that depend on the whole batch
+    (BatchNorm in training mode) are refused by name.
+    """
+    from fsplaplace import adapters
+
+    if isinstance(network, Model):
+        if mask is not None:
+            raise ValueError("as_model: mask has no effect on a Model; pass it where the network is first wrapped")
+        return network
+    return adapters.adapt(network, mask)

@@ -1,0 +1,352 @@
+"""Algorithm 1: training with the RKHS norm of the network as regulariser."""
+
+import functools
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import optax
+from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray
+from paramax import NonTrainable
+
+from fsplaplace import _checkpoint
+from fsplaplace._check import check_problem
+from fsplaplace._model import Model
+from fsplaplace._prior import Prior
+from fsplaplace._progress import progress_bar
+from fsplaplace.context import Sampler
+from fsplaplace.likelihoods import Likelihood
+
+# Steps between visits to the host: for progress, validation, checkpoints and the check for divergence.
+_CHUNK = 100
+
+
+class History(eqx.Module):
+    """What training recorded: one entry per step, and one per validation."""
+
+    negative_log_likelihood: Float[Array, " steps"]
+    half_squared_norm: Float[Array, " steps"]
+    validation_step: Int[Array, " v"]
+    validation_loss: Float[Array, " v"]
+
+    @property
+    def objective(self) -> Float[Array, " steps"]:
+        """The training objective: negative log-likelihood plus half the squared norm."""
+        return self.negative_log_likelihood + self.half_squared_norm
+
+
+class Trained(eqx.Module):
+    """A trained network: `model`, `likelihood` with its fitted parameters, `history`, and the last jitter used."""
+
+    model: Model
+    likelihood: Likelihood
+    history: History
+    jitter: float = eqx.field(static=True)
+
+
+def train(
+    model: Model,
+    prior: Prior,
+    likelihood: Likelihood,
+    context: Sampler,
+    X: Float[ArrayLike, "n ..."],
+    y: ArrayLike,
+    *,
+    key: PRNGKeyArray,
+    steps: int = 5000,
+    optimizer: optax.GradientTransformation | None = None,
+    batch_size: int | None = None,
+    num_context: int = 100,
+    jitter: tuple[float, float] = (1e-2, 1e-4),
+    validation: float | tuple[ArrayLike, ArrayLike] | None = None,
+    patience: int = 20,
+    checkpoint: str | Path | None = None,
+    progress: bool = True,
+) -> Trained:
+    r"""Minimise, over the weights, with fresh context points C at every step,
+
+    $$-\frac{n}{b} \sum_{j \in \text{batch}} \log p(y_j \mid f(x_j, w))
+    + \tfrac12 (f(C, w) - \mu(C))^\top \Sigma(C, C)^{-1} (f(C, w) - \mu(C)).$$
+
+    Both terms are sums: averaging the second over context points would weaken the prior by their number.
+
+    Args:
+        model: the network; `fsplaplace.as_model` makes one. Not changed.
+        prior: the Gaussian-process prior.
+        likelihood: of the targets given the outputs; fitted along where it is learnable.
+        context: where the prior is enforced.
+        X: inputs, (n, d) or (n, ...).
+        y: targets, (n,), (n, q), or labels.
+        steps: optimiser steps.
+        optimizer: any Optax optimiser; by default Adam with a step size that falls from 1e-2 to 0 along a cosine.
+        batch_size: rows per step, reshuffled every epoch; all rows by default.
+        num_context: context points per step.
+        jitter: added to the diagonal of $\Sigma(C, C)$, relative to its mean: from the first value down to the second
+            over the first half of the steps, in equal ratios. Large at first, because a nearly singular prior pins the
+            network where it starts.
+        validation: a fraction of the rows to hold out, or (X, y); the weights with the lowest held-out negative
+            log-likelihood are returned, and training ends after `patience` validations without improvement (one
+            every 100 steps).
+        checkpoint: a file; the state is written there every 100 steps, and a run that finds its own file continues
+            from it to the same weights as a run that was never stopped. Removed by you.
+        progress: show a progress bar.
+
+    Time per step: forward and reverse passes over the batch and the context points, and $O(m^3)$ for m context points.
+    """
+    X, targets = check_problem(model, prior, likelihood, X, y)
+    _check_options(steps=steps, num_context=num_context, patience=patience, jitter=jitter, batch_size=batch_size)
+    split_key, probe_key, key = jr.split(key, 3)
+    train_rows, held_out = _hold_out(model, likelihood, validation, X, targets, split_key)
+    probe = context.sample(num_context, key=probe_key).astype(model.dtype)
+    _check_context(prior, probe, X)
+    problem = _Problem(prior, context, *train_rows, num_context=num_context, batch_size=batch_size, steps=steps, jitter=jitter)
+    optimizer = optimizer or _adam(1e-2, steps)
+    trainable, fixed = eqx.partition((model.params, likelihood), _is_trainable, is_leaf=_is_frozen)
+    order = jnp.arange(problem.X.shape[0])
+    state = _State(trainable, optimizer.init(trainable), order, jnp.zeros((), jnp.int32))
+    record = _Record.empty(trainable)
+    if checkpoint is not None:
+        identity = _checkpoint.fingerprint(problem, fixed, state, key, str(optimizer.init), held_out)
+        state, record = _checkpoint.restore(checkpoint, (state, record), identity)
+
+    advance = _advance_by_steps if _has_convolution(model, X) else _advance_in_loop
+    with progress_bar("Training", total=steps, show=progress) as report:
+        while int(state.step) < steps and not record.stopped(patience, held_out):
+            stop = min(steps, (int(state.step) // _CHUNK + 1) * _CHUNK)
+            state, nll, norm = advance(state, fixed, model, problem, optimizer, key, stop)
+            _check_finite(nll, norm, int(state.step), problem.jitter)
+            record = record.extend(nll, norm)
+            if held_out is not None:
+                record = record.validate(state, _validation_loss(state.trainable, fixed, model, *held_out))
+            if checkpoint is not None:
+                _checkpoint.write(checkpoint, (state, record), identity)
+            report(int(state.step), f"objective {float(nll[-1] + norm[-1]):.4g}")
+
+    best = record.best if held_out is not None else state.trainable
+    params, fitted = eqx.combine(best, fixed, is_leaf=_is_frozen)
+    history = History(record.nll, record.norm, record.validation_step, record.validation_loss)
+    return Trained(model.with_params(params), fitted, history, float(jitter[1]))
+
+
+class _Problem(eqx.Module):
+    """Data and prior of the objective: what stays the same over a run."""
+
+    prior: Prior
+    context: Sampler
+    X: Float[Array, "n ..."]
+    targets: Array
+    num_context: int = eqx.field(static=True)
+    batch_size: int | None = eqx.field(static=True)
+    steps: int = eqx.field(static=True)
+    jitter: tuple[float, float] = eqx.field(static=True)
+
+    def jitter_at(self, step):
+        first, last = self.jitter
+        done = jnp.minimum(step / max(1, self.steps // 2), 1.0)
+        return jnp.exp((1 - done) * jnp.log(first) + done * jnp.log(last))
+
+    def batch(self, state: "_State", key):
+        """This epoch's permutation of the rows, and the slice of it that this step takes (None: all rows)."""
+        count = self.X.shape[0]
+        if self.batch_size is None or self.batch_size >= count:
+            return state.order, None
+        position = state.step % (count // self.batch_size)
+        order = jax.lax.cond(
+            position == 0, lambda: jr.permutation(_shuffle_key(key, state.step), count), lambda: state.order
+        )
+        return order, jax.lax.dynamic_slice(order, (position * self.batch_size,), (self.batch_size,))
+
+
+class _State(eqx.Module):
+    trainable: tuple
+    optimizer: optax.OptState
+    order: Int[Array, " n"]
+    step: Int[Array, ""]
+
+
+class _Record(eqx.Module):
+    """History so far, and the best weights by validation."""
+
+    nll: Float[Array, " steps"]
+    norm: Float[Array, " steps"]
+    validation_step: Int[Array, " v"]
+    validation_loss: Float[Array, " v"]
+    best: tuple
+
+    @classmethod
+    def empty(cls, trainable):
+        none = jnp.zeros((0,))
+        return cls(none, none, jnp.zeros((0,), jnp.int32), none, trainable)
+
+    def extend(self, nll, norm):
+        arrays = (jnp.concatenate([self.nll, nll]), jnp.concatenate([self.norm, norm]))
+        return eqx.tree_at(lambda record: (record.nll, record.norm), self, arrays)
+
+    def validate(self, state, loss):
+        improved = self.validation_loss.size == 0 or bool(loss < jnp.min(self.validation_loss))
+        return _Record(
+            self.nll,
+            self.norm,
+            jnp.append(self.validation_step, state.step),
+            jnp.append(self.validation_loss, loss),
+            state.trainable if improved else self.best,
+        )
+
+    def stopped(self, patience, held_out):
+        losses = self.validation_loss
+        return held_out is not None and losses.size > patience and int(jnp.argmin(losses)) < losses.size - patience
+
+
+def _objective(trainable, fixed, model: Model, problem: _Problem, rows, points, step):
+    params, likelihood = eqx.combine(trainable, fixed, is_leaf=_is_frozen)
+    count = problem.X.shape[0]
+    X, targets = (problem.X, problem.targets) if rows is None else (problem.X[rows], problem.targets[rows])
+    likelihood = likelihood if rows is None else likelihood.rows(rows)
+    # One pass through the network for data and context: half the overhead of two.
+    outputs = model.evaluate(params, jnp.concatenate([X, points]))
+    log_likelihood = jnp.sum(likelihood.log_prob(outputs[: X.shape[0]], targets)) * (count / X.shape[0])
+    residual = outputs[X.shape[0] :] - problem.prior.mean_at(points)
+    norm = 0.5 * problem.prior.squared_norm(points, residual, jitter=problem.jitter_at(step))
+    norm = norm.astype(log_likelihood.dtype)
+    return norm - log_likelihood, (-log_likelihood, norm)
+
+
+def _step(state: _State, fixed, model, problem, optimizer, key, points=None):
+    if points is None:
+        points = problem.context.sample(problem.num_context, key=_context_key(key, state.step))
+    points = points.astype(model.dtype)
+    order, rows = problem.batch(state, key)
+    gradient = eqx.filter_grad(_objective, has_aux=True)
+    gradients, (nll, norm) = gradient(state.trainable, fixed, model, problem, rows, points, state.step)
+    updates, inner = optimizer.update(gradients, state.optimizer, state.trainable)
+    return _State(eqx.apply_updates(state.trainable, updates), inner, order, state.step + 1), nll, norm
+
+
+@eqx.filter_jit
+def _loop(state, fixed, model, problem, optimizer, key, points, stop):
+    """Steps up to `stop`, which is not a static number: one program serves every chunk, also after a resume."""
+    start = state.step
+
+    def body(carry):
+        state, nll, norm = carry
+        offset = state.step - start
+        state, nll_now, norm_now = _step(
+            state, fixed, model, problem, optimizer, key, None if points is None else points[offset]
+        )
+        return state, nll.at[offset].set(nll_now), norm.at[offset].set(norm_now)
+
+    blank = jnp.zeros((_CHUNK,), model.dtype)
+    return jax.lax.while_loop(lambda carry: carry[0].step < stop, body, (state, blank, blank))
+
+
+def _advance_in_loop(state, fixed, model, problem, optimizer, key, stop):
+    begin = int(state.step)
+    points = None
+    if not problem.context.compiled:
+        points = jnp.stack([_host_points(problem, key, step) for step in range(begin, begin + _CHUNK)])
+    state, nll, norm = _loop(state, fixed, model, problem, optimizer, key, points, jnp.asarray(stop))
+    return state, nll[: stop - begin], norm[: stop - begin]
+
+
+def _advance_by_steps(state, fixed, model, problem, optimizer, key, stop):
+    """One compiled step at a time: on the CPU a convolution is several times slower inside a compiled loop."""
+    records = []
+    for step in range(int(state.step), stop):
+        points = None if problem.context.compiled else _host_points(problem, key, step)
+        state, nll, norm = _compiled_step(state, fixed, model, problem, optimizer, key, points)
+        records.append((nll, norm))
+    nll, norm = (jnp.stack(values) for values in zip(*records, strict=True))
+    return state, nll, norm
+
+
+_compiled_step = eqx.filter_jit(_step)
+
+
+def _host_points(problem, key, step):
+    return problem.context.sample(problem.num_context, key=_context_key(key, step))
+
+
+def _context_key(key, step):
+    return jr.fold_in(key, 2 * step)
+
+
+def _shuffle_key(key, step):
+    return jr.fold_in(key, 2 * step + 1)
+
+
+@functools.lru_cache(maxsize=64)
+def _adam(learning_rate: float, steps: int) -> optax.GradientTransformation:
+    """Cached so that two runs of the same length share one compiled program."""
+    return optax.adam(optax.cosine_decay_schedule(learning_rate, steps))
+
+
+def _is_frozen(node) -> bool:
+    return isinstance(node, NonTrainable)
+
+
+def _is_trainable(node) -> bool:
+    return not _is_frozen(node) and eqx.is_inexact_array(node)
+
+
+def _has_convolution(model: Model, x) -> bool:
+    return "conv_general_dilated" in str(jax.make_jaxpr(lambda part: model(part))(x[:1]))
+
+
+@eqx.filter_jit
+def _validation_loss(trainable, fixed, model, X, targets, held_likelihood_rows):
+    params, likelihood = eqx.combine(trainable, fixed, is_leaf=_is_frozen)
+    likelihood = likelihood if held_likelihood_rows is None else likelihood.rows(held_likelihood_rows)
+    return -jnp.mean(likelihood.log_prob(model.evaluate(params, X), targets))
+
+
+def _hold_out(model, likelihood, validation, X, targets, key):
+    """Training rows, and held-out rows or None."""
+    if validation is None:
+        return (X, targets), None
+    if isinstance(validation, tuple):
+        held = model.check_inputs(validation[0], argument="validation[0]")
+        return (X, targets), (held, likelihood.check_targets(validation[1], num_rows=held.shape[0]), None)
+    count = X.shape[0]
+    held = round(count * validation)
+    if not 0 < held < count:
+        raise ValueError(f"train: validation={validation} holds out {held} of {count} rows; pass a fraction that leaves both")
+    if likelihood.rows(slice(0, 1)) is not likelihood:
+        raise ValueError("train: a likelihood with a scale per row needs validation=(X, y), not a fraction")
+    order = np.asarray(jr.permutation(key, count))
+    kept, out = order[held:], order[:held]
+    return (X[kept], targets[kept]), (X[out], targets[out], None)
+
+
+def _check_options(*, steps, num_context, patience, jitter, batch_size):
+    for name, value in (("steps", steps), ("num_context", num_context), ("patience", patience)):
+        if value < 1:
+            raise ValueError(f"train: {name} is {value}; pass 1 or more")
+    if batch_size is not None and batch_size < 1:
+        raise ValueError(f"train: batch_size is {batch_size}; pass 1 or more, or None for all rows")
+    if len(jitter) != 2 or not jitter[0] >= jitter[1] > 0:
+        raise ValueError(f"train: jitter is {jitter}; pass (first, last) with first >= last > 0")
+
+
+def _check_context(prior, points, X):
+    if points.shape[1:] != X.shape[1:]:
+        raise ValueError(
+            f"train: context points have shape {points.shape[1:]} per row, but X has {X.shape[1:]}; build the context from "
+            "bounds of the same width"
+        )
+    if not bool(jnp.all(jnp.isfinite(prior.gram(points)))):
+        raise ValueError("train: the kernel gave NaN or infinite covariances at context points; check its parameters")
+
+
+def _check_finite(nll, norm, step, jitter):
+    finite = jnp.isfinite(nll) & jnp.isfinite(norm)
+    if bool(jnp.all(finite)):
+        return
+    at = step - len(nll) + int(jnp.argmin(finite))
+    cause = "the RKHS norm" if bool(jnp.isfinite(nll[int(jnp.argmin(finite))])) else "the log-likelihood"
+    raise FloatingPointError(
+        f"train: {cause} is not finite at step {at}; raise jitter (now {jitter}), lower the learning rate of `optimizer`, or run "
+        "in float64"
+    )

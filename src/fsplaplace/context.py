@@ -1,0 +1,207 @@
+"""Context points: where in input space the prior is enforced.
+
+Every sampler gives `sample(num_points, key=key)`, of shape (num_points, d), the same for the same key. `Uniform`,
+`Data` and `Mixture` of those can be sampled inside a compiled program; the quasi-random samplers call SciPy.
+"""
+
+import abc
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
+from scipy.stats import qmc
+
+
+class Sampler(eqx.Module):
+    """A distribution of context points over input space."""
+
+    @abc.abstractmethod
+    def sample(self, num_points: int, *, key: PRNGKeyArray) -> Float[Array, "m d"]:
+        """`num_points` points, the same for the same key."""
+
+    @property
+    def compiled(self) -> bool:
+        """Whether `sample` may be called inside `jax.jit`."""
+        return True
+
+
+class _Box(Sampler):
+    lower: Float[Array, " d"]
+    upper: Float[Array, " d"]
+
+    def __init__(self, lower: ArrayLike, upper: ArrayLike):
+        lower, upper = np.broadcast_arrays(
+            np.atleast_1d(np.asarray(lower, dtype=float)), np.atleast_1d(np.asarray(upper, dtype=float))
+        )
+        name = type(self).__name__
+        if lower.ndim != 1:
+            raise ValueError(f"{name}: lower and upper must be numbers or 1-D arrays, but have shape {lower.shape}")
+        if not (np.all(np.isfinite(lower)) and np.all(np.isfinite(upper))):
+            raise ValueError(f"{name}: lower and upper must be finite, but are {lower} and {upper}")
+        if np.any(lower > upper):
+            bad = int(np.argmax(lower > upper))
+            raise ValueError(
+                f"{name}: lower exceeds upper in column {bad} ({lower[bad]:g} > {upper[bad]:g}); swap them"
+            )
+        self.lower, self.upper = jnp.asarray(lower), jnp.asarray(upper)
+
+    def _stretch(self, unit: Float[Array, "m d"]) -> Float[Array, "m d"]:
+        return self.lower + unit * (self.upper - self.lower)
+
+
+class Uniform(_Box):
+    """Independent uniform points in the box from `lower` to `upper`."""
+
+    def sample(self, num_points, *, key):
+        return self._stretch(jr.uniform(key, (num_points, self.lower.shape[0]), self.lower.dtype))
+
+
+class Grid(_Box):
+    """A regular grid with the box's corners in it.
+
+    `num_points` is rounded down to the largest full grid (k points a side), so ask for k^d points. The key is not
+    used: a grid is always the same.
+    """
+
+    def sample(self, num_points, *, key=None):
+        dimension = self.lower.shape[0]
+        side = round(num_points ** (1 / dimension))
+        side = side if side**dimension <= num_points else side - 1
+        if side < 2:
+            raise ValueError(
+                f"Grid: {num_points} points cannot make a grid of two points a side in {dimension} dimensions; ask for "
+                f"{2**dimension} or more, or use Halton"
+            )
+        axes = jnp.meshgrid(*[jnp.linspace(0.0, 1.0, side)] * dimension, indexing="ij")
+        return self._stretch(jnp.stack([axis.ravel() for axis in axes], axis=1))
+
+
+class _QuasiRandom(_Box):
+    @abc.abstractmethod
+    def _unit(self, num_points: int, generator: np.random.Generator) -> Float[np.ndarray, "m d"]: ...
+
+    @property
+    def compiled(self):
+        return False
+
+    def sample(self, num_points, *, key):
+        seed = np.asarray(jr.key_data(key)).ravel()
+        return self._stretch(jnp.asarray(self._unit(num_points, np.random.default_rng(seed)), self.lower.dtype))
+
+
+class Halton(_QuasiRandom):
+    """Scrambled Halton points."""
+
+    def _unit(self, num_points, generator):
+        return qmc.Halton(self.lower.shape[0], rng=generator).random(num_points)
+
+
+class Sobol(_QuasiRandom):
+    """Scrambled Sobol points; a power of two of them keeps the sequence balanced."""
+
+    def _unit(self, num_points, generator):
+        # Drawing the next power of two and cutting keeps SciPy's balance warning for those who can act on it.
+        power = max(0, int(np.ceil(np.log2(num_points))))
+        return qmc.Sobol(self.lower.shape[0], rng=generator).random_base2(power)[:num_points]
+
+
+class LatinHypercube(_QuasiRandom):
+    """A Latin hypercube: each of the `num_points` slices of every axis holds one point."""
+
+    def _unit(self, num_points, generator):
+        return qmc.LatinHypercube(self.lower.shape[0], rng=generator).random(num_points)
+
+
+class Data(Sampler):
+    """Rows of an array, without replacement while they last, optionally moved by Gaussian jitter.
+
+    Args:
+        rows: inputs of any shape (n, ...), for instance unlabelled data or images.
+        jitter: standard deviation of the jitter, a number or one per column.
+    """
+
+    points: Float[Array, "n ..."]
+    jitter: Float[Array, "..."]
+
+    def __init__(self, rows: ArrayLike, *, jitter: ArrayLike = 0.0):
+        points = _finite_rows(rows, name="Data", argument="rows")
+        scale = np.asarray(jitter, dtype=float)
+        if not np.all(np.isfinite(scale) & (scale >= 0)):
+            raise ValueError(f"Data: jitter must be finite and not negative, but is {scale}")
+        self.points, self.jitter = points, jnp.asarray(scale, points.dtype)
+
+    def sample(self, num_points, *, key):
+        choice, noise = jr.split(key)
+        count = self.points.shape[0]
+        repeats = -(-num_points // count)
+        orders = jax.vmap(lambda k: jr.permutation(k, count))(jr.split(choice, repeats))
+        chosen = self.points[orders.ravel()[:num_points]]
+        return chosen + self.jitter * jr.normal(noise, chosen.shape, chosen.dtype)
+
+
+class Mixture(Sampler):
+    """A fixed share of the points from each of several samplers.
+
+    Args:
+        samplers: the parts.
+        weights: their shares; equal by default. Shares are rounded so that the total is exact.
+    """
+
+    samplers: tuple[Sampler, ...]
+    weights: tuple[float, ...] = eqx.field(static=True)
+
+    def __init__(self, samplers: Sequence[Sampler], *, weights: Sequence[float] | None = None):
+        if not samplers:
+            raise ValueError("Mixture: samplers is empty; pass at least one")
+        shares = np.ones(len(samplers)) if weights is None else np.asarray(weights, dtype=float)
+        if shares.shape != (len(samplers),) or np.any(shares < 0) or not shares.sum() > 0:
+            raise ValueError(
+                f"Mixture: weights must be {len(samplers)} numbers, none negative, not all zero; got {weights}"
+            )
+        self.samplers, self.weights = tuple(samplers), tuple((shares / shares.sum()).tolist())
+
+    @property
+    def compiled(self):
+        return all(sampler.compiled for sampler in self.samplers)
+
+    def sample(self, num_points, *, key):
+        edges = np.round(np.cumsum((0.0, *self.weights)) * num_points).astype(int)
+        keys = jr.split(key, len(self.samplers))
+        parts = [
+            sampler.sample(int(count), key=part)
+            for sampler, count, part in zip(self.samplers, np.diff(edges), keys, strict=True)
+            if count > 0
+        ]
+        return jnp.concatenate(parts)
+
+
+def around(X: Float[ArrayLike, "n d"], *, margin: float = 0.5, jitter: float = 0.2) -> Mixture:
+    """Half uniform in the box of the data widened on each side, half jittered training inputs: the default.
+
+    The box alone leaves the data's own neighbourhood uncovered in many dimensions, and the data alone says nothing
+    about extrapolation.
+
+    Args:
+        X: training inputs, shape (n, d).
+        margin: how far the box reaches beyond the data on each side, as a fraction of each column's range.
+        jitter: standard deviation of the moves of the training inputs, as a fraction of each column's.
+    """
+    points = _finite_rows(X, name="around", argument="X")
+    if points.ndim != 2:
+        raise ValueError(f"around: X has shape {points.shape}; pass (n, d), or use Data for structured inputs")
+    low, high = points.min(axis=0), points.max(axis=0)
+    reach = margin * (high - low)
+    return Mixture([Uniform(low - reach, high + reach), Data(points, jitter=jitter * points.std(axis=0))])
+
+
+def _finite_rows(rows: ArrayLike, *, name: str, argument: str) -> Float[Array, "n ..."]:
+    values = np.asarray(rows)
+    if values.ndim < 2 or values.shape[0] == 0:
+        raise ValueError(f"{name}: {argument} has shape {values.shape}; pass at least one row, as (n, d)")
+    if not np.all(np.isfinite(values)):
+        raise ValueError(f"{name}: {argument} has NaN or infinite values; remove those rows")
+    return jnp.asarray(values if values.dtype.kind == "f" else values.astype(float))

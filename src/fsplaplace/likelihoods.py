@@ -1,0 +1,293 @@
+r"""Likelihoods: $\log p(y \mid f)$ for one network output, and its curvature $H = -\partial^2 \log p / \partial f^2 \succeq 0$.
+
+Your own likelihood is a subclass of `Likelihood` with one method, `log_density(output, target)`, for one example.
+"""
+
+import abc
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, Int, Shaped
+from paramax import non_trainable, unwrap
+
+
+class Likelihood(eqx.Module):
+    r"""A density over targets given the network's outputs, independent between data.
+
+    Subclasses define `log_density`; the rest follows by automatic differentiation. Where the second derivative is
+    not negative semi-definite (a likelihood that is not log-concave, such as Student's t), `curvature` keeps its
+    positive part only, which is what makes the Laplace covariance exist.
+    """
+
+    @abc.abstractmethod
+    def log_density(self, output: Float[Array, " q"], target: Shaped[Array, "..."]) -> Float[Array, ""]:
+        r"""$\log p(y \mid f)$ of one target given one output."""
+
+    def log_prob(self, outputs: Float[Array, "n q"], targets: Shaped[Array, "n ..."]) -> Float[Array, " n"]:
+        r"""$\log p(y_i \mid f_i)$ for each row."""
+        return jax.vmap(self.log_density)(outputs, targets)
+
+    def curvature(
+        self, outputs: Float[Array, "n q"], targets: Shaped[Array, "n ..."]
+    ) -> Float[Array, "n q q"]:
+        r"""$H_i = -\partial^2 \log p(y_i \mid f) / \partial f^2$ at $f_i$, positive semi-definite, for each row.
+
+        Time $O(n q^3)$, memory $O(n q^2)$.
+        """
+        hessians = -jax.vmap(jax.hessian(self.log_density))(outputs, targets)
+        eigenvalues, eigenvectors = jnp.linalg.eigh(hessians)
+        return (eigenvectors * jnp.maximum(eigenvalues, 0.0)[:, None, :]) @ eigenvectors.mT
+
+    def curvature_product(
+        self, outputs: Float[Array, "n q"], targets: Shaped[Array, "n ..."], vectors: Float[Array, "n q r"]
+    ) -> Float[Array, "n q r"]:
+        r"""$H_i V_i$ for each row."""
+        return self.curvature(outputs, targets) @ vectors
+
+    def num_outputs(self, targets: Shaped[Array, "n ..."]) -> int | None:
+        """The width the network's output must have for these (checked) targets; None if any width will do."""
+        return None
+
+    def check_targets(self, targets: ArrayLike, *, num_rows: int) -> Shaped[Array, "n ..."]:
+        """Targets in the shape and dtype that `log_density` expects, or an error that says what is wrong."""
+        return _finite_targets(targets, num_rows, name=type(self).__name__)
+
+    def noise_variance(self, outputs: Float[Array, "n q"]) -> Float[Array, "n t"] | None:
+        """Variance of the target given the outputs at new inputs; None where variance is not its language."""
+        return None
+
+    def rows(self, index: Shaped[Array, " b"] | slice) -> "Likelihood":
+        """The likelihood of a subset of the training rows; itself unless a parameter belongs to single rows."""
+        return self
+
+
+class Gaussian(Likelihood):
+    r"""$p(y \mid f) = \mathcal N(y;\, f,\, \sigma^2)$, with its normaliser.
+
+    Args:
+        scale: $\sigma > 0$: a number, an array of shape (q,) with one scale per output, or of shape (n, 1) or (n, q)
+            with one scale per training row.
+        learnable: whether `train` fits the scale. The scale is better tuned by evidence (`fsplaplace.tune`): fitted
+            with the weights it can collapse when the network interpolates.
+    """
+
+    log_scale: Array
+
+    def __init__(self, scale: ArrayLike = 1.0, *, learnable: bool = False):
+        scale = np.asarray(scale, dtype=float)
+        if scale.ndim > 2:
+            raise ValueError(
+                f"Gaussian: scale has shape {scale.shape}; pass a number, (q,) for one scale per output, or "
+                "(n, 1) or (n, q) for one scale per training row"
+            )
+        if not np.all(np.isfinite(scale) & (scale > 0)):
+            raise ValueError(f"Gaussian: scale must be positive and finite, but its smallest is {scale.min():g}")
+        log_scale = jnp.asarray(np.log(scale))
+        self.log_scale = log_scale if learnable else non_trainable(log_scale)
+
+    @property
+    def scale(self) -> Float[Array, "..."]:
+        r"""$\sigma$."""
+        return jnp.exp(unwrap(self.log_scale))
+
+    @property
+    def per_row(self) -> bool:
+        """Whether each training row has a scale of its own."""
+        return jnp.ndim(unwrap(self.log_scale)) == 2
+
+    def log_density(self, output, target):
+        return jnp.sum(_normal_log_density(target, output, self.scale))
+
+    def log_prob(self, outputs, targets):
+        return jnp.sum(_normal_log_density(targets, outputs, self.scale.astype(outputs.dtype)), axis=-1)
+
+    def curvature(self, outputs, targets):
+        return self._precision(outputs)[:, :, None] * jnp.eye(outputs.shape[1], dtype=outputs.dtype)
+
+    def curvature_product(self, outputs, targets, vectors):
+        return self._precision(outputs)[:, :, None] * vectors
+
+    def num_outputs(self, targets):
+        return targets.shape[1]
+
+    def check_targets(self, targets, *, num_rows):
+        targets = _finite_targets(targets, num_rows, name="Gaussian")
+        targets = targets[:, None] if targets.ndim == 1 else targets.reshape(num_rows, -1)
+        wanted = {(), (targets.shape[1],), (num_rows, 1), (num_rows, targets.shape[1])}
+        if (seen := jnp.shape(unwrap(self.log_scale))) not in wanted:
+            raise ValueError(
+                f"Gaussian: scale has shape {seen}, but y has {num_rows} rows and {targets.shape[1]} outputs; pass a "
+                f"number, ({targets.shape[1]},) or ({num_rows}, {targets.shape[1]})"
+            )
+        return targets
+
+    def noise_variance(self, outputs):
+        if self.per_row:
+            return None
+        return jnp.broadcast_to(self.scale.astype(outputs.dtype) ** 2, outputs.shape)
+
+    def rows(self, index):
+        if not self.per_row:
+            return self
+        return eqx.tree_at(lambda tree: jax.tree.leaves(tree), self, replace_fn=lambda scale: scale[index])
+
+    def _precision(self, outputs):
+        return jnp.broadcast_to(self.scale.astype(outputs.dtype) ** -2, outputs.shape)
+
+
+class HeteroscedasticGaussian(Likelihood):
+    r"""$p(y \mid f) = \mathcal N(y;\, f_{1:t},\, e^{2 f_{t+1:2t}})$: the network returns means, then log scales.
+
+    The curvature is the Fisher information, $\mathrm{diag}(e^{-2 f_{t+1:2t}}, 2)$: the Hessian itself is indefinite
+    where a residual is small.
+    """
+
+    def log_density(self, output, target):
+        mean, log_scale = jnp.split(output, 2)
+        return jnp.sum(_normal_log_density(target, mean, jnp.exp(log_scale)))
+
+    def curvature(self, outputs, targets):
+        return self._fisher(outputs)[:, :, None] * jnp.eye(outputs.shape[1], dtype=outputs.dtype)
+
+    def curvature_product(self, outputs, targets, vectors):
+        return self._fisher(outputs)[:, :, None] * vectors
+
+    def num_outputs(self, targets):
+        return 2 * targets.shape[1]
+
+    def check_targets(self, targets, *, num_rows):
+        targets = _finite_targets(targets, num_rows, name="HeteroscedasticGaussian")
+        return targets[:, None] if targets.ndim == 1 else targets
+
+    def noise_variance(self, outputs):
+        return jnp.exp(2 * jnp.split(outputs, 2, axis=1)[1])
+
+    def _fisher(self, outputs):
+        mean, log_scale = jnp.split(outputs, 2, axis=1)
+        return jnp.concatenate([jnp.exp(-2 * log_scale), jnp.full_like(mean, 2.0)], axis=1)
+
+
+class Bernoulli(Likelihood):
+    r"""$p(y = 1 \mid f) = 1 / (1 + e^{-f})$ for labels 0 and 1; several outputs are independent labels."""
+
+    def log_density(self, output, target):
+        return jnp.sum(-jax.nn.softplus(jnp.where(target > 0, -output, output)))
+
+    def curvature(self, outputs, targets):
+        return self._weights(outputs)[:, :, None] * jnp.eye(outputs.shape[1], dtype=outputs.dtype)
+
+    def curvature_product(self, outputs, targets, vectors):
+        return self._weights(outputs)[:, :, None] * vectors
+
+    def num_outputs(self, targets):
+        return targets.shape[1]
+
+    def check_targets(self, targets, *, num_rows):
+        labels = _whole_targets(targets, num_rows, name="Bernoulli")
+        if labels.min() < 0 or labels.max() > 1:
+            raise ValueError(
+                f"Bernoulli: y must hold 0 and 1, but it has values from {labels.min()} to {labels.max()}; recode the "
+                "labels, or use Categorical for more than two classes"
+            )
+        return labels[:, None] if labels.ndim == 1 else labels
+
+    def _weights(self, outputs):
+        return jax.nn.sigmoid(outputs) * jax.nn.sigmoid(-outputs)
+
+
+class Categorical(Likelihood):
+    r"""$p(y = c \mid f) = \mathrm{softmax}(f)_c$ for whole-number labels 0, ..., `num_classes` - 1.
+
+    Curvature $\mathrm{diag}(\pi) - \pi \pi^\top$; products with it never form a q x q block.
+    """
+
+    num_classes: int = eqx.field(static=True)
+
+    def __init__(self, num_classes: int):
+        if num_classes < 2:
+            raise ValueError(f"Categorical: num_classes is {num_classes}; pass 2 or more")
+        self.num_classes = int(num_classes)
+
+    def log_density(self, output, target):
+        return jax.nn.log_softmax(output)[target]
+
+    def curvature(self, outputs, targets):
+        probabilities = jax.nn.softmax(outputs, axis=1)
+        outer = probabilities[:, :, None] * probabilities[:, None, :]
+        return probabilities[:, :, None] * jnp.eye(outputs.shape[1], dtype=outputs.dtype) - outer
+
+    def curvature_product(self, outputs, targets, vectors):
+        probabilities = jax.nn.softmax(outputs, axis=1)[:, :, None]
+        weighted = probabilities * vectors
+        return weighted - probabilities * weighted.sum(axis=1, keepdims=True)
+
+    def num_outputs(self, targets):
+        return self.num_classes
+
+    def check_targets(self, targets, *, num_rows):
+        labels = _whole_targets(targets, num_rows, name="Categorical")
+        if labels.ndim != 1:
+            raise ValueError(f"Categorical: y has shape {labels.shape}; pass one whole-number label per row")
+        if labels.min() < 0 or labels.max() >= self.num_classes:
+            raise ValueError(
+                f"Categorical: y must lie in 0, ..., {self.num_classes - 1}, but it has values from {labels.min()} to "
+                f"{labels.max()}; recode the labels or change num_classes"
+            )
+        return labels
+
+
+class Poisson(Likelihood):
+    r"""$p(y \mid f) = \mathrm{Poisson}(y;\, e^f)$ for counts."""
+
+    def log_density(self, output, target):
+        return jnp.sum(target * output - jnp.exp(output) - jax.scipy.special.gammaln(target + 1.0))
+
+    def curvature(self, outputs, targets):
+        return jnp.exp(outputs)[:, :, None] * jnp.eye(outputs.shape[1], dtype=outputs.dtype)
+
+    def curvature_product(self, outputs, targets, vectors):
+        return jnp.exp(outputs)[:, :, None] * vectors
+
+    def num_outputs(self, targets):
+        return targets.shape[1]
+
+    def check_targets(self, targets, *, num_rows):
+        counts = _whole_targets(targets, num_rows, name="Poisson")
+        if counts.min() < 0:
+            raise ValueError(f"Poisson: y must hold counts, but its smallest value is {counts.min()}")
+        return counts[:, None] if counts.ndim == 1 else counts
+
+
+class FromLogDensity(Likelihood):
+    """A likelihood from a function `log_density(output, target)` of one example."""
+
+    function: Callable[[Float[Array, " q"], Array], Float[Array, ""]] = eqx.field(static=True)
+
+    def log_density(self, output, target):
+        return self.function(output, target)
+
+
+def _normal_log_density(target, mean, scale):
+    return -0.5 * ((target - mean) / scale) ** 2 - jnp.log(scale) - 0.5 * jnp.log(2 * jnp.pi)
+
+
+def _finite_targets(targets: ArrayLike, num_rows: int, *, name: str) -> Shaped[Array, "n ..."]:
+    values = np.asarray(targets)
+    if values.ndim == 0 or values.shape[0] != num_rows:
+        raise ValueError(f"{name}: y has shape {values.shape}, but X has {num_rows} rows; pass one target per row")
+    if values.dtype.kind not in "fiub":
+        raise ValueError(f"{name}: y has dtype {values.dtype}; pass numbers")
+    if not np.all(np.isfinite(values)):
+        bad = int(np.argwhere(~np.isfinite(values.reshape(num_rows, -1)).all(axis=1))[0, 0])
+        raise ValueError(f"{name}: y has NaN or infinite values (first in row {bad}); remove or impute those rows")
+    return jnp.asarray(values if values.dtype.kind == "f" else values.astype(float))
+
+
+def _whole_targets(targets: ArrayLike, num_rows: int, *, name: str) -> Int[np.ndarray, "n ..."]:
+    values = np.asarray(_finite_targets(targets, num_rows, name=name))
+    if not np.array_equal(values, np.round(values)):
+        raise ValueError(f"{name}: y must hold whole numbers, but it has values such as {values.flat[0]:g}")
+    return values.astype(np.int32)

@@ -1,0 +1,7 @@
+"""Matrix-free linear algebra: knows matrices and operators, never a network or a kernel."""
+
+from fsplaplace.linalg._eigen import psd_factor as psd_factor
+from fsplaplace.linalg._golub_kahan import block_golub_kahan as block_golub_kahan
+from fsplaplace.linalg._lanczos import lanczos_inverse_factor as lanczos_inverse_factor
+from fsplaplace.linalg._pivoted_cholesky import pivoted_cholesky as pivoted_cholesky
+from fsplaplace.linalg._ridge import minimum_norm_solve as minimum_norm_solve
