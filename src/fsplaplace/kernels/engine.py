@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -27,7 +27,7 @@ from gpjax.kernels import (
 )
 from gpjax.kernels.computations import AbstractKernelComputation
 from gpjax.parameters import val
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from . import _profiles as profiles
 from ._distance import squared_distance
@@ -47,16 +47,24 @@ def covariance(kernel: AbstractKernel, x: Float[Array, "n d"], y: Float[Array, "
         y: m points, one per row.
 
     Returns:
-        The n x m covariance matrix, in the common dtype of points and kernel parameters. It is within 1e-5 k(0, 0)
-        of the exact value in float32 and 1e-10 k(0, 0) in float64, with finite gradients where points coincide.
+        The n x m covariance matrix, in the common dtype of points and kernel parameters: within 1e-5 k(0, 0)
+        of the exact values in float32, 1e-10 k(0, 0) in float64. Gradients are finite where points coincide.
 
     Cost: one n x m x d matrix product for each set of columns, and n m per sub-kernel.
     """
+    return covariances((kernel,), x, y)[0]
+
+
+def covariances(
+    kernels: Sequence[AbstractKernel], x: Float[Array, "n d"], y: Float[Array, "m d"]
+) -> list[Float[Array, "n m"]]:
+    """`covariance` of several kernels on the same points, which share their distances."""
     x, y = jnp.asarray(x), jnp.asarray(y)
     if x.ndim != 2 or y.ndim != 2 or x.shape[1] != y.shape[1]:
         raise ValueError(f"x has shape {x.shape} and y {y.shape}; pass points as rows (n, d) and (m, d)")
-    dtype = _common_dtype(kernel, x, y)
-    return _evaluate(kernel, _Pairs(x.astype(dtype), y.astype(dtype)))
+    dtype = _common_dtype(kernels, x, y)
+    pairs = _Pairs(x.astype(dtype), y.astype(dtype))
+    return [_evaluate(kernel, pairs) for kernel in kernels]
 
 
 def variance(kernel: AbstractKernel, x: Float[Array, "n d"]) -> Float[Array, " n"]:
@@ -77,7 +85,7 @@ def variance(kernel: AbstractKernel, x: Float[Array, "n d"]) -> Float[Array, " n
 
 @dataclasses.dataclass(frozen=True)
 class GemmComputation(AbstractKernelComputation):
-    """GPJax compute engine that evaluates a kernel by `covariance`: `RBF(compute_engine=GemmComputation())`."""
+    """GPJax compute engine that calls `covariance`, for `RBF(compute_engine=GemmComputation())`."""
 
     def _cross_covariance(
         self, kernel: AbstractKernel, x: Float[Array, "n d"], y: Float[Array, "m d"]
@@ -107,8 +115,8 @@ class _Pairs:
             return plain / jnp.square(lengthscale.reshape(()))
         return self._once((columns, id(kernel.lengthscale)), lambda: self._distance(kernel, lengthscale))
 
-    def coincident(self) -> Float[Array, "n m"]:
-        """True where all columns of two points agree."""
+    def coincident(self) -> Bool[Array, "n m"]:
+        """True where all columns of two points agree (GPJax's white noise ignores active_dims, too)."""
         return self._once(str(slice(None)), lambda: squared_distance(self.x, self.y)) == 0.0
 
     def _distance(self, kernel, lengthscale):
@@ -147,7 +155,7 @@ def _evaluate(kernel: Any, pairs: _Pairs) -> Float[Array, "n m"]:
         return jnp.where(pairs.coincident(), _amplitude(kernel), 0.0)
     if kind is Constant:
         return jnp.broadcast_to(val(kernel.constant).reshape(()), pairs.shape)
-    return _own_engine(kernel).cross_covariance(kernel, pairs.x, pairs.y)
+    return jnp.asarray(_own_engine(kernel).cross_covariance(kernel, pairs.x, pairs.y))
 
 
 def _diagonal(kernel: Any, x: Float[Array, "n d"]) -> Float[Array, " n"]:
@@ -178,6 +186,6 @@ def _own_engine(kernel: Any) -> AbstractKernelComputation:
     return DenseKernelComputation() if isinstance(engine, GemmComputation) else engine
 
 
-def _common_dtype(kernel: AbstractKernel, *points: Array) -> jnp.dtype:
-    parameters = jax.tree.leaves(eqx.filter(kernel, eqx.is_inexact_array))
-    return jnp.result_type(jnp.promote_types(jnp.result_type(*points, *parameters), jnp.float32))
+def _common_dtype(kernels: Any, *points: Array) -> jnp.dtype:
+    parameters = jax.tree.leaves(eqx.filter(kernels, eqx.is_inexact_array))
+    return jnp.promote_types(jnp.result_type(*points, *parameters), jnp.float32)
