@@ -4,6 +4,7 @@ import jax
 from jaxtyping import Array, ArrayLike, Float
 
 from fsplaplace._model import Model
+from fsplaplace._precision import cast
 from fsplaplace._prior import Prior
 from fsplaplace.likelihoods import Likelihood
 
@@ -12,22 +13,24 @@ def check_problem(
     model: Model, prior: Prior | None, likelihood: Likelihood, X: Float[ArrayLike, "n ..."], y: ArrayLike
 ) -> tuple[Float[Array, "n ..."], Array]:
     """Inputs and targets ready for computation, or an error that names the object, what was seen and what to change."""
-    for value, kind, argument in ((model, Model, "model"), (prior, Prior, "prior"), (likelihood, Likelihood, "likelihood")):
+    for value, kind, argument in (
+        (model, Model, "model"),
+        (prior, Prior, "prior"),
+        (likelihood, Likelihood, "likelihood"),
+    ):
         if value is not None and not isinstance(value, kind):
             hint = "; wrap the network with fsplaplace.as_model" if kind is Model else ""
             raise TypeError(f"{argument} must be a {kind.__name__}, but got {type(value).__name__}{hint}")
     X = model.check_inputs(X)
     targets = likelihood.check_targets(y, num_rows=X.shape[0])
-    if jax.numpy.issubdtype(targets.dtype, jax.numpy.inexact):
-        targets = targets.astype(model.dtype)
+    targets = cast(jax.numpy.asarray(targets), model.dtype)
     try:
-        shape = jax.eval_shape(model, X)
+        width = model.num_outputs(X)
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"{model.name} cannot take X with rows of shape {X.shape[1:]}: {str(error).splitlines()[0]}"
         ) from error
     model.check_rows_independent(X)
-    width = shape.shape[1]
     if prior is not None and width != prior.num_outputs:
         raise ValueError(
             f"{model.name} has {width} outputs, but the prior has {prior.num_outputs}; change the network's last layer, or "

@@ -8,7 +8,6 @@ import equinox as eqx
 import jax
 import jax.random as jr
 import numpy as np
-from jaxtyping import PRNGKeyArray
 
 from fsplaplace._files import read_tensors, write_tensors
 
@@ -32,8 +31,12 @@ def fingerprint(*parts: Any) -> str:
 
 def write(path: str | Path, state: Any, identity: str) -> None:
     """Write the arrays of `state`, replacing an older checkpoint only once the new one is complete."""
-    leaves = [leaf for leaf in jax.tree.leaves(state) if eqx.is_array(leaf)]
-    write_tensors(path, {f"{i:05d}": np.asarray(leaf) for i, leaf in enumerate(leaves)}, {"kind": _KIND, "run": identity})
+    leaves = [leaf for leaf in jax.tree.leaves(state) if _is_stored(leaf)]
+    write_tensors(
+        path,
+        {f"{i:05d}": np.asarray(leaf) for i, leaf in enumerate(leaves)},
+        {"kind": _KIND, "run": identity},
+    )
 
 
 def restore(path: str | Path, state: T, identity: str) -> T:
@@ -45,9 +48,17 @@ def restore(path: str | Path, state: T, identity: str) -> T:
         raise ValueError(
             f"checkpoint {path} belongs to another run (other data, key, settings or network); pass another path, or delete it"
         )
-    arrays, rest = eqx.partition(state, eqx.is_array)
-    restored = jax.tree.unflatten(jax.tree.structure(arrays), [jax.numpy.asarray(tensors[name]) for name in sorted(tensors)])
+    arrays, rest = eqx.partition(state, _is_stored)
+    values = [
+        tensors[name] if isinstance(leaf, np.ndarray) else jax.numpy.asarray(tensors[name])
+        for name, leaf in zip(sorted(tensors), jax.tree.leaves(arrays), strict=True)
+    ]
+    restored = jax.tree.unflatten(jax.tree.structure(arrays), values)
     return eqx.combine(restored, rest)
+
+
+def _is_stored(leaf: Any) -> bool:
+    return isinstance(leaf, np.ndarray) or eqx.is_array(leaf)
 
 
 def _is_key(leaf: Any) -> bool:

@@ -3,16 +3,17 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from fsplaplace import _glm
 from fsplaplace._data import data_blocks
-from fsplaplace._diagnostics import Diagnostics, Stages, variance_ratio
-from fsplaplace._jacobian import jacobian, pull_back, push_forward
+from fsplaplace._diagnostics import Diagnostics, Stages, stack, subset, variance_ratios
+from fsplaplace._jacobian import jacobian_matrix, pull_back, push_forward
 from fsplaplace._memory import format_bytes, itemsize
 from fsplaplace._model import Model
 from fsplaplace._posterior import Posterior
-from fsplaplace._precision import cast, to_double
+from fsplaplace._precision import to_double
 from fsplaplace._prior import Prior, PriorFactor
 from fsplaplace.likelihoods import Likelihood
 from fsplaplace.linalg import block_golub_kahan, minimum_norm_solve
@@ -34,55 +35,55 @@ def covariance_form(
     stages.finish("prior factor", 2 * factor.columns.nbytes)
 
     solver = _choose_solver(model, factor, solver, budget)
-    residual = (model(points) - prior.mean_at(points)).ravel()
-    directions, shift, fit = _pull_back_prior(model, points, factor, -residual, solver, delta, passes, budget)
-    size = points.shape[0] * prior.num_outputs
-    dense_bytes = size * model.num_params * (8 + itemsize(model.dtype))
-    stages.finish(f"pull-back ({solver})", directions.nbytes + (dense_bytes if solver == "dense" else passes * directions.nbytes))
+    residual = np.asarray(model(points), dtype=np.float64) - np.asarray(_prior_mean(prior, points), dtype=np.float64)
+    directions, misfit = _pull_back_prior(model, points, factor, -residual.ravel(), solver, delta, passes, budget)
+    stages.finish(f"pull-back ({solver})", _pull_back_bytes(factor, directions, solver, passes))
 
-    blocks = data_blocks(model, likelihood, X, targets, directions, shift, budget)
+    blocks = data_blocks(model, likelihood, X, targets, directions, num_outputs=prior.num_outputs, budget=budget)
     with jax.enable_x64(True):
-        z = _glm.posterior_mode(blocks, directions.shape[0])
-        precision = _glm.posterior_precision(blocks, z)
-        log_determinant = jnp.linalg.slogdet(precision)[1]
-        log_evidence = -_glm.objective(blocks, z) - 0.5 * log_determinant
-        refined_shift = cast(to_double(shift) + z @ to_double(directions), model.dtype)
+        mode = _glm.posterior_mode(blocks, directions.shape[0] - 1)
+    log_evidence = -mode.value - 0.5 * np.linalg.slogdet(mode.precision)[1]
     stages.finish("data", X.shape[0] * prior.num_outputs * directions.shape[0] * 8)
 
-    objectives = _mean_objectives(model, prior, likelihood, X, targets, guards, refined_shift, budget)
+    # The shift to the mode takes the place of the shift to the prior mean, in the last row.
+    directions = _replace_last(directions, jnp.asarray(np.append(mode.z, 1.0), directions.dtype))
+    places = {"context": subset(points), "training": subset(X), "guard": subset(guards)}
+    features = np.asarray(push_forward(model, stack(places), directions, budget=budget))
+    ratios = variance_ratios(prior, places, features[:, :, :-1])
+    objectives = _mean_objectives(model, prior, blocks, mode, guards, features[-guards.shape[0] :, :, -1])
     chosen = mean if mean != "auto" else min(objectives, key=lambda name: objectives[name])
-    with jax.enable_x64(True):
-        if chosen == "network":
-            # The curvature belongs where the mean is: at the network's own outputs.
-            network_blocks = data_blocks(model, likelihood, X, targets, directions, jnp.zeros_like(shift), budget)
-            precision = _glm.posterior_precision(network_blocks, jnp.zeros_like(z))
-        scale = cast(_posterior_scale(to_double(directions), precision, factor.rank), model.dtype)
-    stages.finish("posterior", 2 * scale.nbytes)
+    stages.finish("diagnostics", features.nbytes)
 
-    ratios = {
-        name: variance_ratio(model, prior, where, directions, budget)
-        for name, where in (("context", points), ("training", X), ("guard", guards))
-    }
-    stages.finish("diagnostics", 0)
-    shift = refined_shift if chosen == "refined" else jnp.zeros_like(refined_shift)
+    precision = mode.precision
+    if chosen == "network":
+        # The curvature belongs where the mean is: at the network's own outputs.
+        with jax.enable_x64(True):
+            precision = _glm.posterior_precision(_at_network(blocks), np.zeros_like(mode.z))
+    scale, shift = _posterior_scale(directions, precision, factor.rank)
+    stages.finish("posterior", 2 * scale.nbytes)
     return Posterior(
         model=model,
         prior=prior,
         likelihood=likelihood,
         scale=scale,
-        shift=shift,
+        shift=shift if chosen == "refined" else jnp.zeros_like(shift),
         context_points=points,
-        log_evidence=cast(log_evidence, model.dtype),
+        log_evidence=jnp.asarray(log_evidence, model.dtype),
         diagnostics=Diagnostics(
             form="covariance", solver=solver, factorisation=factor.method, mean=chosen, rank=factor.rank,
-            captured=factor.captured, pull_back_residual=fit, ratios=ratios, objectives=objectives,
+            captured=factor.captured, pull_back_residual=misfit, ratios=ratios, objectives=objectives,
             jitter=_MEAN_JITTER, delta=delta, stages=stages.records,
         ),
     )  # fmt: skip
 
 
+@eqx.filter_jit
+def _prior_mean(prior: Prior, points):
+    return prior.mean_at(points)
+
+
 def _choose_solver(model: Model, factor: PriorFactor, solver: str, budget: float) -> str:
-    size = factor.columns.shape[0] * factor.columns.shape[1]
+    size = factor.matrix.shape[0]
     needed = size * model.num_params * (8 + itemsize(model.dtype))
     if solver == "dense" and needed > budget:
         raise MemoryError(
@@ -95,68 +96,84 @@ def _choose_solver(model: Model, factor: PriorFactor, solver: str, budget: float
 
 
 def _pull_back_prior(
-    model: Model, points, factor: PriorFactor, residual, solver: str, delta: float, passes: int, budget: float
-) -> tuple[Float[Array, "r p"], Float[Array, " p"], Float[Array, ""]]:
-    """Rows of S_0 (rank rounded up with zeros), the shift that moves the network to the prior mean, and the misfit."""
+    model: Model, points, factor: PriorFactor, residual: Float[np.ndarray, " N"], solver: str,
+    delta: float, passes: int, budget: float,
+) -> tuple[Float[Array, "r+1 p"], float]:  # fmt: skip
+    """Rows of S_0 (their number rounded up with zeros), last the shift that moves the network to the prior mean at the
+    context points; and how far the network's features miss the prior factor."""
     m, q, rank = factor.columns.shape
-    padding = -rank % _RANK_MULTIPLE
-    with jax.enable_x64(True):
-        residual = to_double(residual)
-        columns = jnp.pad(factor.matrix, ((0, 0), (0, padding)))
-        if solver == "dense":
-            rows = to_double(jacobian(model, points).reshape(m * q, -1))
-            targets = jnp.concatenate([columns, residual[:, None]], axis=1)
-            solution, fit = _dense(rows, targets, factor.matrix, delta)
-            solution = cast(solution, model.dtype)
-            return solution[:-1], solution[-1], fit
-        # The residual rides along as one more target, on the scale of the others.
-        norm = jnp.linalg.norm(residual)
-        size = jnp.linalg.norm(columns, axis=0)[0]
-        unit = jnp.where(norm > 0, residual / jnp.where(norm > 0, norm, 1.0), 0.0) * size
-        targets = cast(jnp.concatenate([columns[:, :rank], unit[:, None]], axis=1), model.dtype)
-        ratio = float(norm / size)
-    passes = max(1, min(passes, model.num_params // targets.shape[1], m * q // targets.shape[1]))
-    solution, fit = block_golub_kahan(
+    columns = np.asarray(factor.matrix)
+    if solver == "dense":
+        rows = jacobian_matrix(model, points)
+        targets = np.column_stack([columns, np.zeros((m * q, -rank % _RANK_MULTIPLE)), residual])
+        solution, reached = minimum_norm_solve(rows, targets, delta=delta)
+        misfit = np.linalg.norm(np.asarray(reached)[:, :rank] - columns) / np.linalg.norm(columns)
+        return solution, float(misfit)
+    # The residual rides along as one more target, on the scale of the others.
+    norm, size = float(np.linalg.norm(residual)), float(np.linalg.norm(columns[:, 0]))
+    unit = residual * (size / norm) if norm > 0 else residual
+    targets = jnp.asarray(np.column_stack([columns, unit]), model.dtype)
+    passes = max(1, min(passes, model.num_params // (rank + 1), m * q // (rank + 1)))
+    solution, misfit = block_golub_kahan(
         lambda rows: push_forward(model, points, rows, budget=budget).reshape(m * q, -1),
         lambda columns: pull_back(model, points, columns.reshape(m, q, -1), budget=budget),
         targets,
         passes=passes,
         delta=delta,
     )
-    return jnp.pad(solution[:-1], ((0, padding), (0, 0))), solution[-1] * ratio, fit
+    return _pad_rank(solution, norm / size), misfit
 
 
 @eqx.filter_jit
-def _dense(rows, targets, factor, delta):
-    solution = minimum_norm_solve(rows, targets, delta=delta)
-    misfit = jnp.linalg.norm(rows @ solution[: factor.shape[1]].T - factor) / jnp.linalg.norm(factor)
-    return solution, misfit
+def _pad_rank(solution, last: float):
+    """Zero rows before the last, up to a round number of rows; the last one rescaled."""
+    rank = solution.shape[0] - 1
+    return jnp.pad(solution[:-1], ((0, -rank % _RANK_MULTIPLE + 1), (0, 0))).at[-1].set(last * solution[-1])
 
 
-def _mean_objectives(model: Model, prior: Prior, likelihood: Likelihood, X, targets, guards, shift, budget: float):
+def _pull_back_bytes(factor: PriorFactor, directions, solver: str, passes: int) -> int:
+    if solver == "golub-kahan":
+        return (passes + 2) * directions.nbytes
+    return factor.matrix.shape[0] * directions.shape[1] * (8 + directions.dtype.itemsize) + 2 * directions.nbytes
+
+
+@eqx.filter_jit
+def _replace_last(directions, weights):
+    return directions.at[-1].set(weights @ directions)
+
+
+def _at_network(blocks: _glm.Blocks) -> _glm.Blocks:
+    """The same data with the network's own outputs as offsets."""
+    return lambda: (eqx.tree_at(lambda block: block.offset, block, block.network) for block in blocks())
+
+
+def _mean_objectives(
+    model: Model, prior: Prior, blocks: _glm.Blocks, mode: _glm.Mode, guards, shift_at_guards
+) -> dict[str, float]:
     """The training objective of both means, its norm taken at points that are not context points."""
-    objectives = {}
-    for name, move in (("network", None), ("refined", shift)):
-        at_data, at_guards = (_mean(model, where, move, budget) for where in (X, guards))
-        with jax.enable_x64(True):
-            double = to_double((prior, guards, at_guards))
-            objectives[name] = float(_objective(*double, likelihood, at_data, targets))
-    return {name: value if value == value else float("inf") for name, value in objectives.items()}
+    network = model(guards)
+    with jax.enable_x64(True):
+        double = to_double((prior, guards, network, jnp.asarray(shift_at_guards)))
+        norms = np.asarray(_half_squared_norms(*double))
+        network_loss = _glm.objective(_at_network(blocks), np.zeros_like(mode.z))
+    losses = np.array([network_loss, mode.value - 0.5 * mode.z @ mode.z])
+    values = np.nan_to_num(norms + losses, nan=np.inf)
+    return {"network": float(values[0]), "refined": float(values[1])}
 
 
 @eqx.filter_jit
-def _objective(prior, guards, at_guards, likelihood, at_data, targets):
-    norm = prior.squared_norm(guards, at_guards - prior.mean_at(guards), jitter=_MEAN_JITTER)
-    return 0.5 * norm - jnp.sum(likelihood.log_prob(at_data, targets))
+def _half_squared_norms(prior, guards, network, shift):
+    residual = jnp.stack([network, network + shift]) - prior.mean_at(guards)
+    return 0.5 * jax.vmap(lambda values: prior.squared_norm(guards, values, jitter=_MEAN_JITTER))(residual)
 
 
-def _mean(model: Model, x, shift, budget: float):
-    values = model(x)
-    return values if shift is None else values + push_forward(model, x, shift[None], budget=budget)[:, :, 0]
+def _posterior_scale(directions, precision: Float[np.ndarray, "k k"], rank: int):
+    """S^T, rows s_j with S S^T = S_0 A^{-1} S_0^T, and the shift. Padded directions have no part in A and are dropped."""
+    eigenvalues, eigenvectors = np.linalg.eigh(precision[:rank, :rank])
+    rotation = jnp.asarray((eigenvectors / np.sqrt(eigenvalues)).T, directions.dtype)
+    return _rotate(directions, rotation)
 
 
 @eqx.filter_jit
-def _posterior_scale(directions, precision, rank: int):
-    """S^T: rows s_j with S S^T = S_0 A^{-1} S_0^T. Padded directions have no part in A and are dropped."""
-    eigenvalues, eigenvectors = jnp.linalg.eigh(precision[:rank, :rank])
-    return (eigenvectors / jnp.sqrt(eigenvalues)).T @ directions[:rank]
+def _rotate(directions, rotation):
+    return rotation @ directions[: rotation.shape[0]], directions[-1]

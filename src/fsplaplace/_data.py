@@ -2,6 +2,8 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
 
 from fsplaplace._glm import Block, Blocks
 from fsplaplace._jacobian import push_forward
@@ -11,21 +13,37 @@ from fsplaplace._precision import to_double
 from fsplaplace.likelihoods import Likelihood
 
 
-def data_blocks(model: Model, likelihood: Likelihood, X, targets, directions, shift, budget: float) -> Blocks:
-    """Blocks of data with their features J S_0; kept if they fit the budget, else computed anew in each pass."""
-    width, rank = jax.eval_shape(model, X).shape[1], directions.shape[0]
-    rows = rows_that_fit(2 * width * rank * 8, budget / 4, most=X.shape[0])
-    stacked = jnp.concatenate([directions, shift[None]])
+def data_blocks(
+    model: Model,
+    likelihood: Likelihood,
+    X,
+    targets,
+    directions: Float[Array, "r+1 p"],
+    *,
+    num_outputs: int,
+    budget: float,
+) -> Blocks:
+    """Blocks of data with their features $J S_0$; the last direction is a shift that is part of the offset.
+
+    Kept if all fit a quarter of the budget, else computed anew in each pass. Float64, the products in the weights'
+    dtype.
+    """
+    rows = rows_that_fit(2 * num_outputs * directions.shape[0] * 8, budget / 4, most=X.shape[0])
 
     def compute(start: int) -> Block:
-        part = slice(start, min(start + rows, X.shape[0]))
-        products = push_forward(model, X[part], stacked, budget=budget)
+        whole = rows >= X.shape[0]
+        inputs, labels = (X, targets) if whole else (X[start : start + rows], targets[start : start + rows])
+        products = np.asarray(push_forward(model, inputs, directions, budget=budget), dtype=np.float64)
+        network = np.asarray(model(inputs), dtype=np.float64)
+        noise = likelihood if whole else likelihood.rows(slice(start, start + rows))
         with jax.enable_x64(True):
-            products = to_double(products)
-            offset = to_double(model(X[part])) + products[:, :, -1]
-            labels = targets[part]
-            labels = to_double(labels) if jnp.issubdtype(labels.dtype, jnp.inexact) else labels
-            return Block(offset, products[:, :, :-1], labels, to_double(likelihood.rows(part)))
+            return Block(
+                network=jnp.asarray(network),
+                offset=jnp.asarray(network + products[:, :, -1]),
+                features=jnp.asarray(products[:, :, :-1]),
+                targets=to_double(labels),
+                likelihood=to_double(noise),
+            )
 
     starts = range(0, X.shape[0], rows)
     if len(starts) == 1:

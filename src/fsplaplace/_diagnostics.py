@@ -4,14 +4,12 @@ import time
 
 import equinox as eqx
 import jax.numpy as jnp
-import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Float
 from rich.console import Console
 from rich.table import Table
 
-from fsplaplace._jacobian import push_forward
 from fsplaplace._memory import format_bytes
-from fsplaplace._model import Model
 from fsplaplace._prior import Prior
 
 _MOST_POINTS = 500
@@ -56,7 +54,7 @@ class Diagnostics(eqx.Module):
     mean: str = eqx.field(static=True)
     rank: int = eqx.field(static=True)
     captured: Float[Array, ""]
-    pull_back_residual: Float[Array, ""]
+    pull_back_residual: float
     ratios: dict[str, Ratio]
     objectives: dict[str, float]
     jitter: float = eqx.field(static=True)
@@ -99,17 +97,28 @@ class Stages:
         self._last = now
 
 
-def variance_ratio(model: Model, prior: Prior, x, directions: Float[Array, "r p"], budget: float) -> Ratio:
-    r"""Summary of $\lVert J(x) S_0 \rVert^2 / \mathrm{diag}\,\Sigma(x, x)$ over at most 500 of the points."""
-    if x.shape[0] > _MOST_POINTS:
-        x = x[jr.choice(jr.key(0), x.shape[0], (_MOST_POINTS,), replace=False)]
-    return _summary(push_forward(model, x, directions, budget=budget), prior, x)
+def subset(x: Float[Array, "n ..."]) -> Float[Array, "k ..."]:
+    """At most 500 of the points, evenly spaced through the set."""
+    return x if x.shape[0] <= _MOST_POINTS else x[:: -(-x.shape[0] // _MOST_POINTS)]
+
+
+def stack(places: dict[str, Array]) -> Float[Array, "k ..."]:
+    """The points of all places, in order."""
+    return jnp.asarray(np.concatenate([np.asarray(x) for x in places.values()]))
+
+
+def variance_ratios(prior: Prior, places: dict[str, Array], features: Float[Array, "k q r"]) -> dict[str, Ratio]:
+    r"""$\lVert J(x) S_0 \rVert^2 / \mathrm{diag}\,\Sigma(x, x)$ in each place, whose features are stacked in order."""
+    stated = np.asarray(_stated_variance(prior, stack(places)), dtype=np.float64)
+    implied = np.sum(np.asarray(features, dtype=np.float64) ** 2, axis=2)
+    ratio = np.divide(implied, stated, out=np.ones_like(stated), where=stated > 0)
+    edges = np.cumsum([x.shape[0] for x in places.values()])[:-1]
+    return {
+        name: Ratio(*(jnp.asarray(summary(part)) for summary in (np.min, np.median, np.max)))
+        for name, part in zip(places, np.split(ratio, edges), strict=True)
+    }
 
 
 @eqx.filter_jit
-def _summary(features, prior, x):
-    stated = prior.variance(x)
-    ratio = jnp.where(stated > 0, jnp.sum(features**2, axis=2) / jnp.where(stated > 0, stated, 1.0), 1.0)
-    return Ratio(jnp.min(ratio), jnp.median(ratio), jnp.max(ratio))
-
-
+def _stated_variance(prior: Prior, x):
+    return prior.variance(x)

@@ -38,7 +38,7 @@ def read_tensors(path: str | Path, *, kind: str) -> tuple[dict[str, np.ndarray],
     try:
         with safe_open(path, framework="numpy") as file:
             header = json.loads((file.metadata() or {}).get("header", "null"))
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118: not a dict
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     except (SafetensorError, json.JSONDecodeError, UnicodeDecodeError, OSError, TypeError) as error:
         raise FileFormatError(f"{path} is not a readable {kind}: {error}") from error
     if not isinstance(header, dict) or header.get("kind") != kind:

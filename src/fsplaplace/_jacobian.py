@@ -3,6 +3,7 @@ r"""Products with the Jacobian $J(x) = \partial f(x, w) / \partial w$, in blocks
 Rows of a matrix of directions are vectors of weights, so a p x r matrix is stored as (r, p).
 """
 
+import math
 from collections.abc import Callable
 
 import equinox as eqx
@@ -30,6 +31,12 @@ def jacobian(model: Model, x: Float[Array, "n ..."]) -> Float[Array, "n q p"]:
         return jax.vmap(lambda tree: ravel_pytree(tree)[0])(rows)
 
     return jax.vmap(one)(x)
+
+
+@eqx.filter_jit
+def jacobian_matrix(model: Model, x: Float[Array, "n ..."]) -> Float[Array, "nq p"]:
+    """The Jacobian of all rows as one matrix, points first."""
+    return jacobian(model, x).reshape(-1, model.num_params)
 
 
 def push_forward(
@@ -79,7 +86,7 @@ def map_rows(function: Callable[[Array], Array], x: Float[Array, "n ..."], *, ro
 @eqx.filter_jit
 def push_forward_block(model: Model, x, directions):
     """`push_forward` of one block."""
-    width = jax.eval_shape(model, x).shape[1]
+    width = model.num_outputs(x)
     if width <= _DENSE_OUTPUTS and directions.shape[0] > 2 * width:
         return jacobian(model, x) @ directions.T
 
@@ -101,16 +108,14 @@ def _pull_back(model: Model, x, cotangents):
 
 
 def rows_per_block(model: Model, x, rank: int, budget: float) -> int:
-    """Rows per block, from what one row costs: a Jacobian row where that is formed, else the activations of r passes."""
-    outputs = jax.eval_shape(model, jax.ShapeDtypeStruct((1, *x.shape[1:]), x.dtype)).shape[1]
-    if outputs <= _DENSE_OUTPUTS:
-        per_row = outputs * (model.num_params + rank)
-    else:
-        # Activations are at most the square root of the weights per layer in a dense network, and many more in a
-        # convolutional one; the inputs' size bounds those from below.
-        per_row = rank * (outputs + 4 * (model.num_params**0.5 + x[0].size))
-    rows = rows_that_fit(per_row * itemsize(model.dtype), budget / 4, most=_MOST_ROWS)
-    return min(rows, x.shape[0])
+    """Rows per block, from what one row costs at most: a row of the Jacobian, or the activations of r tangent passes.
+
+    Activations are about the square root of the weights per layer in a dense network; in a convolutional one the input's
+    size bounds them from below.
+    """
+    activations = 4 * rank * (model.num_params**0.5 + math.prod(x.shape[1:]))
+    per_row = max(_DENSE_OUTPUTS * (model.num_params + rank), activations) * itemsize(model.dtype)
+    return min(rows_that_fit(per_row, budget / 4, most=_MOST_ROWS), x.shape[0])
 
 
 def _pad(x, rows: int):

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-import jax
+import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -17,6 +17,7 @@ from fsplaplace._precision_form import precision_form
 from fsplaplace._prior import Prior
 from fsplaplace.context import around
 from fsplaplace.likelihoods import Likelihood
+from fsplaplace.linalg import one_blas_thread
 
 _NUM_GUARDS = 200
 _NUM_CONTEXT = 500
@@ -90,14 +91,18 @@ def laplace(
     budget = resolve_budget(memory_budget)
     if form == "precision":
         if mean == "refined":
-            raise ValueError("laplace: the precision form has the network's mean only; pass form='covariance' for mean='refined'")
-        return precision_form(
-            model, prior, likelihood, X, targets, points, guards, bound_guards=given, rank=rank, budget=budget
-        )
-    return covariance_form(
-        model, prior, likelihood, X, targets, points, guards,
-        mean=mean, rank=rank, rtol=rtol, delta=delta, solver=solver, passes=passes, budget=budget,
-    )  # fmt: skip
+            raise ValueError(
+                "laplace: the precision form has the network's mean only; pass form='covariance' for mean='refined'"
+            )
+        with one_blas_thread():
+            return precision_form(
+                model, prior, likelihood, X, targets, points, guards, bound_guards=given, rank=rank, budget=budget
+            )
+    with one_blas_thread():
+        return covariance_form(
+            model, prior, likelihood, X, targets, points, guards,
+            mean=mean, rank=rank, rtol=rtol, delta=delta, solver=solver, passes=passes, budget=budget,
+        )  # fmt: skip
 
 
 def _context_points(model: Model, X, context_points, key) -> Float[Array, "m ..."]:
@@ -129,11 +134,10 @@ def _distinct(points: Float[Array, "m ..."]) -> Float[Array, "k ..."]:
     return points if first.size == points.shape[0] else points[jnp.asarray(np.sort(first))]
 
 
+@eqx.filter_jit
 def _between(points: Float[Array, "m ..."], key: PRNGKeyArray) -> Float[Array, "g ..."]:
     """Points on the segments between random pairs of context points: off the set, inside its hull."""
-    left, right, place = jr.split(key, 3)
-    count = (_NUM_GUARDS,)
-    weight = jr.uniform(place, count, points.dtype).reshape(-1, *[1] * (points.ndim - 1))
-    pick = jax.vmap(lambda k: jr.randint(k, (), 0, points.shape[0]))
-    one, other = pick(jr.split(left, *count)), pick(jr.split(right, *count))
-    return (1 - weight) * points[one] + weight * points[other]
+    pairs, place = jr.split(key)
+    first, second = jr.randint(pairs, (2, _NUM_GUARDS), 0, points.shape[0])
+    weight = jr.uniform(place, (_NUM_GUARDS,), points.dtype).reshape(-1, *[1] * (points.ndim - 1))
+    return (1 - weight) * points[first] + weight * points[second]

@@ -39,7 +39,7 @@ class Model(eqx.Module):
             raise ValueError(f"{self.name} mixes weights of dtypes {sorted(kinds)}; cast them to one dtype")
 
     def __call__(self, x: Float[Array, "n ..."]) -> Float[Array, "n q"]:
-        return self.evaluate(self.params, x)
+        return _evaluate(self, x)
 
     def evaluate(self, params: PyTree[Array], x: Float[Array, "n ..."]) -> Float[Array, "n q"]:
         r"""$f(w, x)$ at other weights, outputs flattened to (n, q)."""
@@ -59,6 +59,11 @@ class Model(eqx.Module):
     def num_params(self) -> int:
         """p, the number of weights the posterior is over."""
         return sum(leaf.size for leaf in jax.tree.leaves(self.params))
+
+    def num_outputs(self, x: Float[Array, "n ..."]) -> int:
+        """q, the width of the flattened output for inputs like these."""
+        row = jax.ShapeDtypeStruct((1, *x.shape[1:]), self.dtype)
+        return eqx.filter_eval_shape(_evaluate_row, self, row).shape[1]
 
     @property
     def dtype(self):
@@ -81,15 +86,16 @@ class Model(eqx.Module):
         if not np.all(np.isfinite(values)):
             bad = int(np.argmin(np.isfinite(values.reshape(len(values), -1)).all(axis=1)))
             raise ValueError(f"{argument} has NaN or infinite values (first in row {bad}); remove or impute those rows")
-        return jnp.asarray(values, self.dtype)
+        return jnp.asarray(values.astype(self.dtype))
 
     def check_rows_independent(self, x: Float[Array, "n ..."]) -> None:
         """Refuse a network whose output for one row depends on the other rows of the batch."""
-        together = self(x[:3])
-        alone = jnp.concatenate([self(x[i : i + 1]) for i in range(min(3, x.shape[0]))])
+        few = np.asarray(x)[:3]
+        together = np.asarray(self(jnp.asarray(few)))
+        alone = np.concatenate([np.asarray(self(jnp.asarray(row[None]))) for row in few])
         if x.shape[0] > 1 and together.shape == alone.shape:
-            scale = 1.0 + float(jnp.max(jnp.abs(alone)))
-            difference = float(jnp.max(jnp.abs(together - alone)))
+            scale = 1.0 + float(np.max(np.abs(alone)))
+            difference = float(np.max(np.abs(together - alone)))
             if difference <= 1e3 * float(jnp.finfo(self.dtype).eps) * scale:
                 return
             detail = f"outputs move by {difference:.3g} when rows are evaluated together"
@@ -101,6 +107,15 @@ class Model(eqx.Module):
             f"{self.name} depends on the batch ({detail}), as BatchNorm does in training mode; put it in inference mode "
             "so that it is a function of one input"
         )
+
+
+@eqx.filter_jit
+def _evaluate(model: Model, x):
+    return model.evaluate(model.params, x)
+
+
+def _evaluate_row(model: Model, x):
+    return model.evaluate(model.params, x)
 
 
 def split(tree: PyTree, mask: Mask | None, *, name: str) -> tuple[PyTree, PyTree]:

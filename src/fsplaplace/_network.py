@@ -48,15 +48,17 @@ def mlp(
     """
     if not hidden or any(width < 1 for width in hidden):
         raise ValueError(f"mlp: hidden is {list(hidden)}; pass at least one width, each 1 or more")
-    matched, *keys = jr.split(key, len(hidden) + 2)
+    usual, matched = jr.split(key)
     num_inputs = context.sample(1, key=key).reshape(-1).shape[0]
-    widths = [num_inputs, *hidden, num_outputs or prior.num_outputs]
-    layers = [
-        eqx.nn.Linear(size_in, size_out, key=k)
-        for size_in, size_out, k in zip(widths[:-1], widths[1:], keys, strict=True)
-    ]
-    network = MLP(tuple(layers), activation)
+    widths = (num_inputs, *hidden, num_outputs or prior.num_outputs)
+    network = MLP(_linear_layers(widths, usual), activation)
     return match_first_layer(network, prior=prior, context=context, key=matched)
+
+
+@eqx.filter_jit
+def _linear_layers(widths: tuple[int, ...], key: PRNGKeyArray) -> tuple[eqx.nn.Linear, ...]:
+    sizes = zip(widths[:-1], widths[1:], jr.split(key, len(widths) - 1), strict=True)
+    return tuple(eqx.nn.Linear(size_in, size_out, key=k) for size_in, size_out, k in sizes)
 
 
 def match_first_layer(network: eqx.Module, *, prior: Prior, context: Sampler, key: PRNGKeyArray):
@@ -80,7 +82,9 @@ def match_first_layer(network: eqx.Module, *, prior: Prior, context: Sampler, ke
         )
     dtype = layer.weight.dtype
     return eqx.tree_at(
-        lambda tree: (first(tree).weight, first(tree).bias), network, (weight.astype(dtype), bias.astype(dtype))
+        lambda tree: (first(tree).weight, first(tree).bias),
+        network,
+        (weight.astype(dtype), bias.astype(dtype)),
     )
 
 
@@ -94,10 +98,16 @@ def matched_first_layer(
 
     Returns weights (h, d) and biases (h,), for use in a network of any library.
     """
-    share, scale, place = jr.split(key, 3)
+    place, draw = jr.split(key)
     centres = context.sample(num_units, key=place).reshape(num_units, -1)
+    return _draw_units(prior, centres, draw)
+
+
+@eqx.filter_jit
+def _draw_units(prior: Prior, centres, key):
+    share, scale = jr.split(key)
     parts = prior.kernel if isinstance(prior.kernel, tuple) else (prior.kernel,)
     rows = jnp.concatenate([kernels.lengthscales(part, centres.shape[1]) for part in parts])
-    lengthscales = rows[jr.permutation(share, jnp.arange(num_units) % rows.shape[0])]
+    lengthscales = rows[jr.permutation(share, jnp.arange(centres.shape[0]) % rows.shape[0])]
     weight = 2.0 / lengthscales * jr.normal(scale, centres.shape, centres.dtype)
     return weight, -jnp.sum(weight * centres, axis=1)

@@ -95,9 +95,7 @@ class Posterior(eqx.Module):
         features = self._features(self.model.check_inputs(x, argument="x"))
         return jnp.einsum("nqr,mpr->nqmp" if joint else "nqr,npr->nqp", features, features)
 
-    def sample(
-        self, x: Float[ArrayLike, "n ..."], *, key: PRNGKeyArray, num_samples: int = 1
-    ) -> Float[Array, "s n q"]:
+    def sample(self, x: Float[ArrayLike, "n ..."], *, key: PRNGKeyArray, num_samples: int = 1) -> Float[Array, "s n q"]:
         r"""Functions $f(x) + J(x)(s + S \epsilon)$; the same key gives the same functions at any x. One jvp each."""
         if num_samples < 1:
             raise ValueError(f"Posterior.sample: num_samples is {num_samples}; pass 1 or more")

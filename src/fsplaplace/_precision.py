@@ -5,13 +5,21 @@ from typing import TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 T = TypeVar("T")
 
 
 def cast(tree: T, dtype) -> T:
     """The tree with its floating-point arrays in another dtype."""
-    return jax.tree.map(lambda leaf: leaf.astype(dtype) if eqx.is_inexact_array(leaf) else leaf, tree)
+
+    def convert(leaf):
+        if not eqx.is_inexact_array(leaf) or leaf.dtype == dtype:
+            return leaf
+        # Through NumPy outside of a trace: a conversion compiled for every shape would dominate a first call.
+        return leaf.astype(dtype) if isinstance(leaf, jax.core.Tracer) else jnp.asarray(np.asarray(leaf, dtype))
+
+    return jax.tree.map(convert, tree)
 
 
 def to_double(tree: T) -> T:

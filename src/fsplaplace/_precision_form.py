@@ -3,16 +3,17 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from fsplaplace import _glm
 from fsplaplace._data import data_blocks
-from fsplaplace._diagnostics import Diagnostics, Stages, variance_ratio
+from fsplaplace._diagnostics import Diagnostics, Stages, stack, subset, variance_ratios
 from fsplaplace._jacobian import pull_back, push_forward
 from fsplaplace._model import Model
 from fsplaplace._posterior import Posterior
-from fsplaplace._precision import cast, to_double
-from fsplaplace._prior import Prior
+from fsplaplace._precision import to_double
+from fsplaplace._prior import Prior, place_columns
 from fsplaplace.likelihoods import Likelihood
 from fsplaplace.linalg import lanczos_inverse_factor
 
@@ -31,26 +32,27 @@ def precision_form(
     inverse_factor = _inverse_factor(prior, points, start, rank or _DEFAULT_RANK, budget)
     stages.finish("Lanczos", 3 * inverse_factor.nbytes)
 
-    pulled = pull_back(model, points, cast(inverse_factor, model.dtype), budget=budget)
+    pulled = pull_back(model, points, jnp.asarray(inverse_factor, model.dtype), budget=budget)
     singular, basis = _thin_svd(pulled)
     keep = int(jnp.sum(singular > jnp.sqrt(jnp.finfo(model.dtype).eps) * singular[0]))
     singular, basis = singular[:keep], basis[:keep]
     stages.finish("pull-back (lanczos)", 3 * pulled.nbytes)
 
-    blocks = data_blocks(model, likelihood, X, targets, basis, jnp.zeros_like(model.weights), budget)
+    blocks = data_blocks(
+        model, likelihood, X, targets, jnp.pad(basis, ((0, 1), (0, 0))), num_outputs=prior.num_outputs, budget=budget
+    )
     residual = model(points) - prior.mean_at(points)
+    origin = np.zeros(keep)
+    prior_precision = np.asarray(singular, dtype=np.float64) ** 2
     with jax.enable_x64(True):
-        origin = jnp.zeros((keep,), jnp.float64)
-        identity = jnp.eye(keep, dtype=jnp.float64)
-        prior_precision = to_double(singular) ** 2
-        precision = jnp.diag(prior_precision) + _glm.posterior_precision(blocks, origin) - identity
-        eigenvalues, eigenvectors = jnp.linalg.eigh(precision)
-        valid = eigenvalues > 0
-        inverse_root = jnp.where(valid, 1 / jnp.sqrt(jnp.where(valid, eigenvalues, 1.0)), 0.0)
-        scale = cast((eigenvectors * inverse_root).T @ to_double(basis), model.dtype)
-        norm = jnp.sum(jnp.einsum("mqr,mq->r", inverse_factor, to_double(residual)) ** 2)
-        log_determinants = jnp.sum(jnp.log(prior_precision)) - jnp.linalg.slogdet(precision)[1]
-        log_evidence = -_glm.objective(blocks, origin) - 0.5 * norm + 0.5 * log_determinants
+        precision = np.diag(prior_precision) + _glm.posterior_precision(blocks, origin) - np.eye(keep)
+        log_likelihood = -_glm.objective(blocks, origin)
+    eigenvalues, eigenvectors = np.linalg.eigh(precision)
+    inverse_root = np.sqrt(np.divide(1.0, eigenvalues, out=np.zeros(keep), where=eigenvalues > 0))
+    scale = jnp.asarray((eigenvectors * inverse_root).T, model.dtype) @ basis
+    norm = np.sum(np.einsum("mqr,mq->r", inverse_factor, residual) ** 2)
+    log_determinants = np.sum(np.log(prior_precision)) - np.linalg.slogdet(precision)[1]
+    log_evidence = log_likelihood - 0.5 * norm + 0.5 * log_determinants
     where = jnp.concatenate([points, guards]) if bound_guards else points
     drop = _truncation(push_forward(model, where, scale, budget=budget), prior.variance(where))
     if drop == keep:
@@ -60,12 +62,10 @@ def precision_form(
         )
     scale = scale[drop:]
     stages.finish("posterior", 2 * scale.nbytes)
-    implied = basis / singular[:, None]
-    ratios = {
-        name: variance_ratio(model, prior, x, implied, budget)
-        for name, x in (("context", points), ("training", X), ("guard", guards))
-    }
-    stages.finish("diagnostics", 0)
+    places = {"context": subset(points), "training": subset(X), "guard": subset(guards)}
+    implied = push_forward(model, stack(places), basis / singular[:, None], budget=budget)
+    ratios = variance_ratios(prior, places, implied)
+    stages.finish("diagnostics", implied.nbytes)
     return Posterior(
         model=model,
         prior=prior,
@@ -73,10 +73,10 @@ def precision_form(
         scale=scale,
         shift=jnp.zeros_like(model.weights),
         context_points=points,
-        log_evidence=cast(log_evidence, model.dtype),
+        log_evidence=jnp.asarray(log_evidence, model.dtype),
         diagnostics=Diagnostics(
             form="precision", solver="lanczos", factorisation="Lanczos", mean="network", rank=keep - drop,
-            captured=jnp.asarray(jnp.nan), pull_back_residual=jnp.asarray(jnp.nan), ratios=ratios, objectives={},
+            captured=jnp.asarray(jnp.nan), pull_back_residual=float("nan"), ratios=ratios, objectives={},
             jitter=0.0, delta=0.0, stages=stages.records,
         ),
     )  # fmt: skip
@@ -84,25 +84,23 @@ def precision_form(
 
 def _inverse_factor(
     prior: Prior, points, start: Float[Array, "m q"], rank: int, budget: float
-) -> Float[Array, "m q r"]:
+) -> Float[np.ndarray, "m q r"]:
     """L with L L^T ~ Sigma(C, C)^+, one Lanczos run per output where outputs are independent."""
     with jax.enable_x64(True):
         prior, points, start = to_double((prior, points, start))
         q = prior.num_outputs
         if prior.structure == "joint":
-            columns = _run(prior, points, start.ravel(), None, min(rank, start.size), budget)
-            return columns.reshape(points.shape[0], q, -1)
+            return place_columns(prior, [_run(prior, points, start.ravel(), None, min(rank, start.size), budget)])
         per_output = min(max(1, rank // q), points.shape[0])
-        outputs = [_run(prior, points, start[:, o], o, per_output, budget) for o in range(q)]
-        width = max(columns.shape[1] for columns in outputs)
-        stacked = jnp.stack([jnp.pad(columns, ((0, 0), (0, width - columns.shape[1]))) for columns in outputs])
-        return jnp.einsum("omk,op->mopk", stacked, jnp.eye(q, dtype=stacked.dtype)).reshape(points.shape[0], q, -1)
+        parts = [_run(prior, points, start[:, o], o, per_output, budget) for o in range(q)]
+    separate = Prior([prior.kernel] * q) if prior.structure == "shared" else prior
+    return place_columns(separate, parts)
 
 
-def _run(prior: Prior, points, start, output: int | None, rank: int, budget: float) -> Float[Array, "N k"]:
+def _run(prior: Prior, points, start, output: int | None, rank: int, budget: float) -> Float[np.ndarray, "N k"]:
     single = prior if output is None or prior.structure == "shared" else Prior(prior.kernel[output])  # pyright: ignore[reportIndexIssue] - "separate" has a tuple
     columns, used = _lanczos(single, points, start, rank, 8 * start.size**2 <= budget / 4)
-    return columns[:, : max(1, int(used))]
+    return np.asarray(columns)[:, : max(1, int(used))]
 
 
 @eqx.filter_jit

@@ -1,6 +1,5 @@
 """The Gaussian-process prior over the network's function: kernel, mean and outputs."""
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -9,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import jax.scipy.linalg as jsl
+import numpy as np
 from gpjax.kernels import AbstractKernel
 from gpjax.mean_functions import AbstractMeanFunction, Constant, Zero
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
@@ -81,9 +81,7 @@ class Prior(eqx.Module):
         values = jnp.asarray(self.mean(flat) if isinstance(self.mean, AbstractMeanFunction) else self.mean(x))
         values = values.reshape(flat.shape[0], -1)
         if values.shape[1] not in (1, self.num_outputs):
-            raise ValueError(
-                f"Prior: mean returned {values.shape[1]} outputs, but the prior has {self.num_outputs}"
-            )
+            raise ValueError(f"Prior: mean returned {values.shape[1]} outputs, but the prior has {self.num_outputs}")
         return jnp.broadcast_to(values, (flat.shape[0], self.num_outputs)).astype(flat.dtype)
 
     def variance(self, x: Float[Array, "n ..."]) -> Float[Array, "n q"]:
@@ -104,9 +102,7 @@ class Prior(eqx.Module):
         blocks = jnp.broadcast_to(blocks, (q, n, m))
         return jnp.einsum("onm,op->nomp", blocks, jnp.eye(q, dtype=blocks.dtype))
 
-    def gram(
-        self, x: Float[Array, "n ..."], y: Float[Array, "m ..."] | None = None
-    ) -> Float[Array, "b N M"]:
+    def gram(self, x: Float[Array, "n ..."], y: Float[Array, "m ..."] | None = None) -> Float[Array, "b N M"]:
         r"""The distinct diagonal blocks of $\Sigma(x, y)$.
 
         One block of shape (n, m) for a shared kernel, q of them for one kernel per output, and one of shape (nq, mq),
@@ -184,9 +180,7 @@ class Prior(eqx.Module):
             prior, points = to_double((self, _flatten(context_points)))
             return _factor(prior, points, rank, rtol, resolve_budget(memory_budget))
 
-    def sample(
-        self, x: Float[Array, "n ..."], *, key: PRNGKeyArray, num_samples: int = 1
-    ) -> Float[Array, "s n q"]:
+    def sample(self, x: Float[Array, "n ..."], *, key: PRNGKeyArray, num_samples: int = 1) -> Float[Array, "s n q"]:
         r"""Functions drawn from the prior at the points `x`. Time $O((nq)^3)$ for a multi-output kernel, else $O(n^3)$."""
         factor = self.factor(x, rtol=1e-12).columns
         noise = jr.normal(key, (num_samples, factor.shape[2]), x.dtype)
@@ -266,7 +260,7 @@ def _factor(prior: Prior, points, rank: int | None, rtol: float, budget: float) 
     # The matrix, its eigenvectors and LAPACK's workspace.
     if size <= _LARGEST_EIGENPROBLEM and 4 * size**2 * 8 <= budget:
         method = "eigh"
-        parts = [_eigen_columns(prior, block, rtol, limit) for block in _gram(prior, points)]
+        parts = [_eigen_columns(prior, block, rtol, limit) for block in np.asarray(_gram(prior, points))]
     else:
         method = "pivoted Cholesky"
         limit = min(limit or 500, size)
@@ -277,43 +271,44 @@ def _factor(prior: Prior, points, rank: int | None, rtol: float, budget: float) 
                 f"memory_budget is {format_bytes(budget)}; "
                 + (f"pass rank={fits * copies * num_blocks}" if fits else "use fewer context points")
             )
-        for block in _gram(prior, points[:: max(1, points.shape[0] // 200)]):
+        for block in np.asarray(_gram(prior, points[:: max(1, points.shape[0] // 200)])):
             _eigen_columns(prior, block, rtol, limit)  # raises for a kernel that is not a covariance
-        parts = [_cholesky_columns(prior, points, output, rtol, limit) for output in range(num_blocks)]
-    width = max(columns.shape[1] for columns, _, _ in parts)
-    stacked = jnp.stack([jnp.pad(columns, ((0, 0), (0, width - columns.shape[1]))) for columns, _, _ in parts])
+        parts = [_nonzero(*_cholesky_columns(prior, points, output, rtol, limit)) for output in range(num_blocks)]
     kept, total = sum(part[1] for part in parts), sum(part[2] for part in parts)
-    columns = _expand(prior, stacked)
-    nonzero = jnp.flatnonzero(jnp.any(columns != 0, axis=(0, 1)))
-    return PriorFactor(columns[:, :, nonzero], jnp.asarray(kept / total), method)
+    columns = place_columns(prior, [np.asarray(part[0]) for part in parts])
+    return PriorFactor(jnp.asarray(columns), jnp.asarray(kept / total), method)
 
 
-def _expand(prior: Prior, stacked: Float[Array, "b N k"]) -> Float[Array, "m q r"]:
-    """Columns over points and outputs from the columns of each block: outputs that share a block get a copy each."""
+def place_columns(prior: Prior, parts: list[Float[np.ndarray, "N k"]]) -> Float[np.ndarray, "m q r"]:
+    """Columns over points and outputs from those of each block of `gram`: outputs that share a block get a copy each."""
     q = prior.num_outputs
     if prior.structure == "joint":
-        return stacked.reshape(-1, q, stacked.shape[2])
-    stacked = jnp.broadcast_to(stacked, (q, *stacked.shape[1:]))
-    columns = jnp.einsum("omk,op->mopk", stacked, jnp.eye(q, dtype=stacked.dtype))
-    return columns.reshape(stacked.shape[1], q, -1)
+        return parts[0].reshape(-1, q, parts[0].shape[1])
+    parts = parts * q if prior.structure == "shared" else parts
+    columns = np.zeros((parts[0].shape[0], q, sum(part.shape[1] for part in parts)))
+    start = 0
+    for output, part in enumerate(parts):
+        columns[:, output, start : start + part.shape[1]] = part
+        start += part.shape[1]
+    return columns
 
 
 def _eigen_columns(prior: Prior, block, rtol: float, limit: int | None):
-    columns, eigenvalues = psd_factor(block)
-    largest, smallest = float(eigenvalues[0]), float(eigenvalues[-1])
-    if not math.isfinite(largest):
+    if not np.all(np.isfinite(block)):
         raise ValueError(
             f"Prior: the kernel {_kernel_name(prior)} gave NaN or infinite covariances at the context points; check its "
             "parameters and the scale of the inputs"
         )
+    columns, eigenvalues = psd_factor(block)
+    largest, smallest = float(eigenvalues[0]), float(eigenvalues[-1])
     if largest <= 0 or smallest < -_INDEFINITE * largest:
         raise ValueError(
             f"Prior: the kernel {_kernel_name(prior)} is not positive semi-definite at the context points (eigenvalues "
             f"from {smallest:.3g} to {largest:.3g}); use a valid covariance function"
         )
-    keep = int(jnp.sum(eigenvalues > rtol * largest))
+    keep = int(np.sum(eigenvalues > rtol * largest))
     keep = keep if limit is None else min(keep, limit)
-    return columns[:, :keep], jnp.sum(eigenvalues[:keep]), jnp.sum(eigenvalues)
+    return columns[:, :keep], float(np.sum(eigenvalues[:keep])), float(np.sum(eigenvalues))
 
 
 @eqx.filter_jit
@@ -335,6 +330,11 @@ def _cholesky_columns(prior: Prior, points, output: int, rtol: float, limit: int
     columns, remaining = pivoted_cholesky(column, diagonal, rank=limit, rtol=rtol)
     total = jnp.sum(diagonal)
     return columns, total - jnp.sum(remaining), total
+
+
+def _nonzero(columns, kept, total):
+    columns = np.asarray(columns)
+    return columns[:, np.any(columns != 0, axis=0)], float(kept), float(total)
 
 
 def _kernel_name(prior: Prior) -> str:

@@ -9,7 +9,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 @contextmanager
 def progress_bar(title: str, *, total: int, show: bool) -> Iterator[Callable[[int, str], None]]:
     """Yields `report(done, note)`; draws nothing unless `show` is true and the output is a terminal."""
-    columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.fields[note]}"))
+    columns = (
+        TextColumn(title),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
     with Progress(*columns, transient=True, disable=not show) as bar:
         bar.disable = bar.disable or not bar.console.is_terminal
         task = bar.add_task(title, total=total, note="")

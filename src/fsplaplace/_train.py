@@ -19,6 +19,7 @@ from fsplaplace._prior import Prior
 from fsplaplace._progress import progress_bar
 from fsplaplace.context import Sampler
 from fsplaplace.likelihoods import Likelihood
+from fsplaplace.linalg import one_blas_thread
 
 # Steps between visits to the host: for progress, validation, checkpoints and the check for divergence.
 _CHUNK = 100
@@ -102,7 +103,15 @@ def train(
     train_rows, held_out = _hold_out(model, likelihood, validation, X, targets, split_key)
     probe = context.sample(num_context, key=probe_key).astype(model.dtype)
     _check_context(prior, probe, X)
-    problem = _Problem(prior, context, *train_rows, num_context=num_context, batch_size=batch_size, steps=steps, jitter=jitter)
+    problem = _Problem(
+        prior,
+        context,
+        *train_rows,
+        num_context=num_context,
+        batch_size=batch_size,
+        steps=steps,
+        jitter=jitter,
+    )
     optimizer = optimizer or _adam(1e-2, steps)
     trainable, fixed = eqx.partition((model.params, likelihood), _is_trainable, is_leaf=_is_frozen)
     order = jnp.arange(problem.X.shape[0])
@@ -113,7 +122,7 @@ def train(
         state, record = _checkpoint.restore(checkpoint, (state, record), identity)
 
     advance = _advance_by_steps if _has_convolution(model, X) else _advance_in_loop
-    with progress_bar("Training", total=steps, show=progress) as report:
+    with one_blas_thread(), progress_bar("Training", total=steps, show=progress) as report:
         while int(state.step) < steps and not record.stopped(patience, held_out):
             stop = min(steps, (int(state.step) // _CHUNK + 1) * _CHUNK)
             state, nll, norm = advance(state, fixed, model, problem, optimizer, key, stop)
@@ -127,7 +136,7 @@ def train(
 
     best = record.best if held_out is not None else state.trainable
     params, fitted = eqx.combine(best, fixed, is_leaf=_is_frozen)
-    history = History(record.nll, record.norm, record.validation_step, record.validation_loss)
+    history = History(*map(jnp.asarray, (record.nll, record.norm, record.validation_step, record.validation_loss)))
     return Trained(model.with_params(params), fitted, history, float(jitter[1]))
 
 
@@ -168,36 +177,36 @@ class _State(eqx.Module):
 
 
 class _Record(eqx.Module):
-    """History so far, and the best weights by validation."""
+    """History so far, on the host, and the best weights by validation."""
 
-    nll: Float[Array, " steps"]
-    norm: Float[Array, " steps"]
-    validation_step: Int[Array, " v"]
-    validation_loss: Float[Array, " v"]
+    nll: Float[np.ndarray, " steps"]
+    norm: Float[np.ndarray, " steps"]
+    validation_step: Int[np.ndarray, " v"]
+    validation_loss: Float[np.ndarray, " v"]
     best: tuple
 
     @classmethod
     def empty(cls, trainable):
-        none = jnp.zeros((0,))
-        return cls(none, none, jnp.zeros((0,), jnp.int32), none, trainable)
+        none = np.zeros((0,))
+        return cls(none, none, np.zeros((0,), np.int32), none, trainable)
 
     def extend(self, nll, norm):
-        arrays = (jnp.concatenate([self.nll, nll]), jnp.concatenate([self.norm, norm]))
+        arrays = (np.append(self.nll, nll), np.append(self.norm, norm))
         return eqx.tree_at(lambda record: (record.nll, record.norm), self, arrays)
 
     def validate(self, state, loss):
-        improved = self.validation_loss.size == 0 or bool(loss < jnp.min(self.validation_loss))
+        improved = self.validation_loss.size == 0 or bool(loss < np.min(self.validation_loss))
         return _Record(
             self.nll,
             self.norm,
-            jnp.append(self.validation_step, state.step),
-            jnp.append(self.validation_loss, loss),
+            np.append(self.validation_step, state.step),
+            np.append(self.validation_loss, loss),
             state.trainable if improved else self.best,
         )
 
     def stopped(self, patience, held_out):
         losses = self.validation_loss
-        return held_out is not None and losses.size > patience and int(jnp.argmin(losses)) < losses.size - patience
+        return held_out is not None and losses.size > patience and int(np.argmin(losses)) < losses.size - patience
 
 
 def _objective(trainable, fixed, model: Model, problem: _Problem, rows, points, step):
@@ -248,7 +257,7 @@ def _advance_in_loop(state, fixed, model, problem, optimizer, key, stop):
     if not problem.context.compiled:
         points = jnp.stack([_host_points(problem, key, step) for step in range(begin, begin + _CHUNK)])
     state, nll, norm = _loop(state, fixed, model, problem, optimizer, key, points, jnp.asarray(stop))
-    return state, nll[: stop - begin], norm[: stop - begin]
+    return state, np.asarray(nll)[: stop - begin], np.asarray(norm)[: stop - begin]
 
 
 def _advance_by_steps(state, fixed, model, problem, optimizer, key, stop):
@@ -258,7 +267,7 @@ def _advance_by_steps(state, fixed, model, problem, optimizer, key, stop):
         points = None if problem.context.compiled else _host_points(problem, key, step)
         state, nll, norm = _compiled_step(state, fixed, model, problem, optimizer, key, points)
         records.append((nll, norm))
-    nll, norm = (jnp.stack(values) for values in zip(*records, strict=True))
+    nll, norm = np.asarray(records).T
     return state, nll, norm
 
 
@@ -312,7 +321,9 @@ def _hold_out(model, likelihood, validation, X, targets, key):
     count = X.shape[0]
     held = round(count * validation)
     if not 0 < held < count:
-        raise ValueError(f"train: validation={validation} holds out {held} of {count} rows; pass a fraction that leaves both")
+        raise ValueError(
+            f"train: validation={validation} holds out {held} of {count} rows; pass a fraction that leaves both"
+        )
     if likelihood.rows(slice(0, 1)) is not likelihood:
         raise ValueError("train: a likelihood with a scale per row needs validation=(X, y), not a fraction")
     order = np.asarray(jr.permutation(key, count))
@@ -336,16 +347,17 @@ def _check_context(prior, points, X):
             f"train: context points have shape {points.shape[1:]} per row, but X has {X.shape[1:]}; build the context from "
             "bounds of the same width"
         )
-    if not bool(jnp.all(jnp.isfinite(prior.gram(points)))):
+    if not np.all(np.isfinite(eqx.filter_jit(Prior.gram)(prior, points))):
         raise ValueError("train: the kernel gave NaN or infinite covariances at context points; check its parameters")
 
 
 def _check_finite(nll, norm, step, jitter):
-    finite = jnp.isfinite(nll) & jnp.isfinite(norm)
-    if bool(jnp.all(finite)):
+    finite = np.isfinite(nll) & np.isfinite(norm)
+    if np.all(finite):
         return
-    at = step - len(nll) + int(jnp.argmin(finite))
-    cause = "the RKHS norm" if bool(jnp.isfinite(nll[int(jnp.argmin(finite))])) else "the log-likelihood"
+    first = int(np.argmin(finite))
+    at = step - len(nll) + first
+    cause = "the RKHS norm" if np.isfinite(nll[first]) else "the log-likelihood"
     raise FloatingPointError(
         f"train: {cause} is not finite at step {at}; raise jitter (now {jitter}), lower the learning rate of `optimizer`, or run "
         "in float64"

@@ -56,6 +56,7 @@ class _Box(Sampler):
 class Uniform(_Box):
     """Independent uniform points in the box from `lower` to `upper`."""
 
+    @eqx.filter_jit
     def sample(self, num_points, *, key):
         return self._stretch(jr.uniform(key, (num_points, self.lower.shape[0]), self.lower.dtype))
 
@@ -134,6 +135,7 @@ class Data(Sampler):
             raise ValueError(f"Data: jitter must be finite and not negative, but is {scale}")
         self.points, self.jitter = points, jnp.asarray(scale, points.dtype)
 
+    @eqx.filter_jit
     def sample(self, num_points, *, key):
         choice, noise = jr.split(key)
         count = self.points.shape[0]
@@ -193,9 +195,10 @@ def around(X: Float[ArrayLike, "n d"], *, margin: float = 0.5, jitter: float = 0
     points = _finite_rows(X, name="around", argument="X")
     if points.ndim != 2:
         raise ValueError(f"around: X has shape {points.shape}; pass (n, d), or use Data for structured inputs")
-    low, high = points.min(axis=0), points.max(axis=0)
+    values = np.asarray(points)
+    low, high = values.min(axis=0), values.max(axis=0)
     reach = margin * (high - low)
-    return Mixture([Uniform(low - reach, high + reach), Data(points, jitter=jitter * points.std(axis=0))])
+    return Mixture([Uniform(low - reach, high + reach), Data(points, jitter=jitter * values.std(axis=0))])
 
 
 def _finite_rows(rows: ArrayLike, *, name: str, argument: str) -> Float[Array, "n ..."]:

@@ -30,9 +30,7 @@ class Likelihood(eqx.Module):
         r"""$\log p(y_i \mid f_i)$ for each row."""
         return jax.vmap(self.log_density)(outputs, targets)
 
-    def curvature(
-        self, outputs: Float[Array, "n q"], targets: Shaped[Array, "n ..."]
-    ) -> Float[Array, "n q q"]:
+    def curvature(self, outputs: Float[Array, "n q"], targets: Shaped[Array, "n ..."]) -> Float[Array, "n q q"]:
         r"""$H_i = -\partial^2 \log p(y_i \mid f) / \partial f^2$ at $f_i$, positive semi-definite, for each row.
 
         Time $O(n q^3)$, memory $O(n q^2)$.
@@ -51,7 +49,7 @@ class Likelihood(eqx.Module):
         """The width the network's output must have for these (checked) targets; None if any width will do."""
         return None
 
-    def check_targets(self, targets: ArrayLike, *, num_rows: int) -> Shaped[Array, "n ..."]:
+    def check_targets(self, targets: ArrayLike, *, num_rows: int) -> Shaped[np.ndarray, "n ..."]:
         """Targets in the shape and dtype that `log_density` expects, or an error that says what is wrong."""
         return _finite_targets(targets, num_rows, name=type(self).__name__)
 
@@ -274,7 +272,7 @@ def _normal_log_density(target, mean, scale):
     return -0.5 * ((target - mean) / scale) ** 2 - jnp.log(scale) - 0.5 * jnp.log(2 * jnp.pi)
 
 
-def _finite_targets(targets: ArrayLike, num_rows: int, *, name: str) -> Shaped[Array, "n ..."]:
+def _finite_targets(targets: ArrayLike, num_rows: int, *, name: str) -> Shaped[np.ndarray, "n ..."]:
     values = np.asarray(targets)
     if values.ndim == 0 or values.shape[0] != num_rows:
         raise ValueError(f"{name}: y has shape {values.shape}, but X has {num_rows} rows; pass one target per row")
@@ -283,11 +281,11 @@ def _finite_targets(targets: ArrayLike, num_rows: int, *, name: str) -> Shaped[A
     if not np.all(np.isfinite(values)):
         bad = int(np.argwhere(~np.isfinite(values.reshape(num_rows, -1)).all(axis=1))[0, 0])
         raise ValueError(f"{name}: y has NaN or infinite values (first in row {bad}); remove or impute those rows")
-    return jnp.asarray(values if values.dtype.kind == "f" else values.astype(float))
+    return values if values.dtype.kind == "f" else values.astype(float)
 
 
 def _whole_targets(targets: ArrayLike, num_rows: int, *, name: str) -> Int[np.ndarray, "n ..."]:
-    values = np.asarray(_finite_targets(targets, num_rows, name=name))
+    values = _finite_targets(targets, num_rows, name=name)
     if not np.array_equal(values, np.round(values)):
         raise ValueError(f"{name}: y must hold whole numbers, but it has values such as {values.flat[0]:g}")
     return values.astype(np.int32)

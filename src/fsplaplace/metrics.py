@@ -95,11 +95,7 @@ def crps(
     y, mean, std = _regression_arrays(y=y, mean=mean, std=std)
     residual = y - mean
     z = residual / std
-    terms = (
-        residual * jax.lax.erf(z / jnp.sqrt(2.0).astype(z.dtype))
-        + 2 * std * norm.pdf(z)
-        - std / jnp.sqrt(jnp.pi)
-    )
+    terms = residual * jax.lax.erf(z / jnp.sqrt(2.0).astype(z.dtype)) + 2 * std * norm.pdf(z) - std / jnp.sqrt(jnp.pi)
     return _average(terms.mean(axis=1), per_point)
 
 
@@ -157,9 +153,7 @@ def log_predictive_density_from_probabilities(
     labels: Int[ArrayLike, " n"], probabilities: Float[ArrayLike, "n c"], *, per_point: bool = False
 ) -> Float[Array, ""] | Float[Array, " n"]:
     """Log predictive density `log p[label]` when only the averaged probabilities (n, c) are at hand; O(n)."""
-    return _average(
-        jnp.log(_label_entries(labels, _class_array("probabilities", probabilities, 2))), per_point
-    )
+    return _average(jnp.log(_label_entries(labels, _class_array("probabilities", probabilities, 2))), per_point)
 
 
 def predictive_probabilities(logits: Float[ArrayLike, "s n c"]) -> Float[Array, "n c"]:
@@ -306,9 +300,7 @@ def _class_array(name: str, value: ArrayLike, ndim: int) -> Array:
     if array.ndim != ndim:
         raise ValueError(f"{name} has shape {array.shape}; pass {wanted}")
     if array.size == 0:
-        raise ValueError(
-            f"{name} has shape {array.shape}, which is empty; pass {wanted} with at least one point"
-        )
+        raise ValueError(f"{name} has shape {array.shape}, which is empty; pass {wanted} with at least one point")
     return array.astype(jnp.result_type(float, array))
 
 
@@ -316,9 +308,7 @@ def _labels(labels: ArrayLike, classes: Float[Array, "*s n c"]) -> Int[Array, " 
     labels = jnp.asarray(labels)
     num_points, num_classes = classes.shape[-2:]
     if labels.shape != (num_points,):
-        raise ValueError(
-            f"labels has shape {labels.shape}; pass ({num_points},), one label per row of the predictions"
-        )
+        raise ValueError(f"labels has shape {labels.shape}; pass ({num_points},), one label per row of the predictions")
     if not jnp.issubdtype(labels.dtype, jnp.integer):
         raise ValueError(f"labels has dtype {labels.dtype}; pass integer class indices")
     # Under jit the values are not known yet, so only shape and dtype can be checked there.

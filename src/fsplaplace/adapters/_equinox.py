@@ -24,4 +24,6 @@ def _is_stateful(node) -> bool:
 
 
 def _call(params, frozen, x):
-    return jax.vmap(eqx.combine(params, frozen))(x)
+    network = eqx.combine(params, frozen)
+    # The lambda spares JAX from formatting the whole module for its debug information, at every trace.
+    return jax.vmap(lambda row: network(row))(x)

@@ -66,7 +66,9 @@ _CO2 = Entry(
     ),
 )
 
-_GULF_URL = "https://raw.githubusercontent.com/JaxGaussianProcesses/static/3e2ae250c3d6105bcad610cdf0f651c9d2737c4b/data/"
+_GULF_URL = (
+    "https://raw.githubusercontent.com/JaxGaussianProcesses/static/3e2ae250c3d6105bcad610cdf0f651c9d2737c4b/data/"
+)
 _GULFDRIFTERS = Entry(
     reader="gulfdrifters",
     files=(
@@ -131,18 +133,10 @@ _FASHION_MNIST = Entry(
         "fashion_mnist",
         "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
         {
-            "train-images-idx3-ubyte.gz": (
-                "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
-            ),
-            "train-labels-idx1-ubyte.gz": (
-                "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
-            ),
-            "t10k-images-idx3-ubyte.gz": (
-                "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
-            ),
-            "t10k-labels-idx1-ubyte.gz": (
-                "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
-            ),
+            "train-images-idx3-ubyte.gz": ("3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",),
+            "train-labels-idx1-ubyte.gz": ("a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",),
+            "t10k-images-idx3-ubyte.gz": ("346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",),
+            "t10k-labels-idx1-ubyte.gz": ("67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",),
         },
     ),
     source="https://github.com/zalandoresearch/fashion-mnist",
@@ -169,12 +163,8 @@ _KMNIST = Entry(
         "kmnist",
         "http://codh.rois.ac.jp/kmnist/dataset/kmnist/",
         {
-            "t10k-images-idx3-ubyte.gz": (
-                "edd7a857845ad6bb1d0ba43fe7e794d164fe2dce499a1694695a792adfac43c5",
-            ),
-            "t10k-labels-idx1-ubyte.gz": (
-                "20bb9a0ef54c7db3efc55a92eef5582c109615df22683c380526788f98e42a1c",
-            ),
+            "t10k-images-idx3-ubyte.gz": ("edd7a857845ad6bb1d0ba43fe7e794d164fe2dce499a1694695a792adfac43c5",),
+            "t10k-labels-idx1-ubyte.gz": ("20bb9a0ef54c7db3efc55a92eef5582c109615df22683c380526788f98e42a1c",),
         },
     ),
     source="http://codh.rois.ac.jp/kmnist/",
@@ -189,9 +179,7 @@ _KMNIST = Entry(
 )
 
 
-def _table(
-    file: str, sha256: str, source: str, target: str, units: str, description: str, note: str = ""
-) -> Entry:
+def _table(file: str, sha256: str, source: str, target: str, units: str, description: str, note: str = "") -> Entry:
     files = (File(f"uci/{file}.csv.gz", sha256),)
     return Entry("table", files, source, target, f"as in the source; target: {units}", description, note)
 

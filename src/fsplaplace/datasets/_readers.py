@@ -62,9 +62,7 @@ def _columns(frame: Any, features: list[str], target: str | list[str]) -> Split:
 def _image_split(image_path: Path, label_path: Path) -> Split:
     pixels, labels = _read_idx(image_path), _read_idx(label_path)
     if pixels.shape[:1] != labels.shape:
-        raise ValueError(
-            f"{image_path} holds {pixels.shape[0]} images, but {label_path} {labels.shape[0]} labels"
-        )
+        raise ValueError(f"{image_path} holds {pixels.shape[0]} images, but {label_path} {labels.shape[0]} labels")
     return pixels[..., None].astype(np.float32) / np.float32(255), labels.astype(np.int32)
 
 
@@ -78,7 +76,5 @@ def _read_idx(path: Path) -> UInt8[np.ndarray, "..."]:
     shape = struct.unpack_from(f">{rank}I", content, offset=4)
     start = 4 + 4 * rank
     if len(content) != start + math.prod(shape):
-        raise ValueError(
-            f"{path} has {len(content)} bytes, but its header {shape} asks for {start + math.prod(shape)}"
-        )
+        raise ValueError(f"{path} has {len(content)} bytes, but its header {shape} asks for {start + math.prod(shape)}")
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)

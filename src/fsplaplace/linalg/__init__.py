@@ -5,3 +5,5 @@ from fsplaplace.linalg._golub_kahan import block_golub_kahan as block_golub_kaha
 from fsplaplace.linalg._lanczos import lanczos_inverse_factor as lanczos_inverse_factor
 from fsplaplace.linalg._pivoted_cholesky import pivoted_cholesky as pivoted_cholesky
 from fsplaplace.linalg._ridge import minimum_norm_solve as minimum_norm_solve
+from fsplaplace.linalg._ridge import ridge as ridge
+from fsplaplace.linalg._threads import one_blas_thread as one_blas_thread

@@ -3,9 +3,11 @@
 from collections.abc import Callable
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
+
+from fsplaplace.linalg._ridge import ridge
 
 
 def block_golub_kahan(
@@ -15,7 +17,7 @@ def block_golub_kahan(
     *,
     passes: int,
     delta: float,
-) -> tuple[Float[Array, "r p"], Float[Array, ""]]:
+) -> tuple[Float[Array, "r p"], float]:
     r"""Rows of $S_0 \approx \arg\min_S \lVert J S - B \rVert^2 + \delta \lVert J \rVert^2 \lVert S \rVert^2$, matrix-free.
 
     Starting from the targets, alternate between the two sides,
@@ -40,7 +42,6 @@ def block_golub_kahan(
     Time: `passes` products with $J$ and with $J^\top$ on r columns plus $O(p\,(r\,\mathrm{passes})^2)$; memory
     $O(p\, r\, \mathrm{passes})$.
     """
-    dtype = targets.dtype
     basis = _orthonormal_rows(transpose(_orthonormal_rows(targets.T, None).T), None)
     image = forward(basis)
     for _ in range(passes - 1):
@@ -48,16 +49,13 @@ def block_golub_kahan(
         block = _orthonormal_rows(transpose(_orthonormal_rows(last.T, None).T), basis)
         basis = jnp.concatenate([basis, block])
         image = jnp.concatenate([image, forward(block)], axis=1)
-    with jax.enable_x64(True):
-        coefficients, residual = _ridge(image.astype(jnp.float64), targets.astype(jnp.float64), delta=delta)
-        coefficients = coefficients.astype(dtype)
-    return coefficients.T @ basis, residual
+    coefficients = ridge(np.asarray(image), np.asarray(targets), delta=delta)
+    misfit = np.linalg.norm(image @ coefficients - targets) / np.linalg.norm(targets)
+    return _combine(jnp.asarray(coefficients, targets.dtype), basis), float(misfit)
 
 
 @eqx.filter_jit
-def _orthonormal_rows(
-    rows: Float[Array, "k p"], against: Float[Array, "l p"] | None
-) -> Float[Array, "k p"]:
+def _orthonormal_rows(rows: Float[Array, "k p"], against: Float[Array, "l p"] | None) -> Float[Array, "k p"]:
     """Orthonormal basis of the span of `rows`, orthogonal to the orthonormal rows of `against`."""
     if against is None:
         return jnp.linalg.qr(rows.T)[0].T
@@ -68,11 +66,5 @@ def _orthonormal_rows(
 
 
 @eqx.filter_jit
-def _ridge(
-    image: Float[Array, "n k"], targets: Float[Array, "n r"], *, delta: float
-) -> tuple[Float[Array, "k r"], Float[Array, ""]]:
-    left, singular, right = jnp.linalg.svd(image, full_matrices=False)
-    filtered = singular / (singular**2 + delta * singular[0] ** 2)
-    coefficients = right.T @ (filtered[:, None] * (left.T @ targets))
-    residual = jnp.linalg.norm(image @ coefficients - targets) / jnp.linalg.norm(targets)
-    return coefficients, residual
+def _combine(coefficients: Float[Array, "k r"], basis: Float[Array, "k p"]) -> Float[Array, "r p"]:
+    return coefficients.T @ basis

@@ -59,9 +59,7 @@ def lanczos_inverse_factor(
         pivot = alpha - ratio * beta
         direction = vector - ratio * direction
         valid = pivot > tolerance * scale
-        columns = columns.at[:, used].set(
-            jnp.where(valid, direction / jnp.sqrt(jnp.where(valid, pivot, 1.0)), 0.0)
-        )
+        columns = columns.at[:, used].set(jnp.where(valid, direction / jnp.sqrt(jnp.where(valid, pivot, 1.0)), 0.0))
         # Twice is enough: one pass of Gram-Schmidt loses orthogonality, the second restores it to rounding.
         residual = product - basis @ (basis.T @ product)
         residual = residual - basis @ (basis.T @ residual)
