@@ -1,6 +1,6 @@
 """The kernel of atmospheric CO2 at Mauna Loa."""
 
-from gpjax.kernels import RBF, AbstractKernel, Periodic, ProductKernel, RationalQuadratic, SumKernel
+from gpjax.kernels import RBF, AbstractKernel, Periodic, RationalQuadratic
 from gpjax.parameters import PositiveReal
 
 
@@ -48,7 +48,7 @@ def mauna_loa(
     # GPJax writes exp(-½ sin²(πδ/p) / ℓ²) where Rasmussen and Williams write exp(-2 sin²(πδ) / ρ²): ℓ = ρ / 2.
     amplitude, decay, smoothness = season
     cycle = Periodic(active_dims=columns, lengthscale=smoothness / 2, period=1.0 / time_scale)
-    seasonal = ProductKernel(kernels=[smooth(amplitude, decay), cycle])
+    seasonal = smooth(amplitude, decay) * cycle
 
     amplitude, years, alpha = irregularity
     medium_term = RationalQuadratic(
@@ -57,4 +57,4 @@ def mauna_loa(
         variance=(amplitude / scale) ** 2,
         alpha=PositiveReal(alpha),
     )
-    return SumKernel(kernels=[smooth(*trend), seasonal, medium_term, smooth(*weather)])
+    return smooth(*trend) + seasonal + medium_term + smooth(*weather)
