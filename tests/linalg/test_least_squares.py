@@ -1,0 +1,91 @@
+"""Ridge solutions, dense and matrix-free, against NumPy's least squares."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_info
+
+from fsplaplace.linalg import block_golub_kahan, minimum_norm_solve, one_blas_thread, psd_factor, ridge
+
+DELTA = 1e-3
+
+
+@pytest.fixture(scope="module")
+def problem():
+    """A wide matrix and targets."""
+    generator = np.random.default_rng(2)
+    return generator.normal(size=(15, 60)), generator.normal(size=(15, 4))
+
+
+def dense_ridge(J, B, delta):
+    return J.T @ np.linalg.solve(J @ J.T + delta * np.linalg.norm(J, 2) ** 2 * np.eye(J.shape[0]), B)
+
+
+def test_minimum_norm_solve_is_the_ridge_formula(dtype, problem):
+    J, B = problem
+    solution, reached = minimum_norm_solve(jnp.asarray(J), B, delta=DELTA)
+    assert solution.dtype == dtype
+    expected = dense_ridge(J, B, DELTA)
+    np.testing.assert_allclose(solution.T, expected, atol=1e-6 if dtype == jnp.float32 else 1e-12)
+    np.testing.assert_allclose(reached, J @ expected, atol=1e-6)
+
+
+def test_float32_matrix_is_solved_in_float64():
+    """A condition number of 1e5 squares to 1e10 in the Gram matrix: float32 inside would return noise."""
+    generator = np.random.default_rng(3)
+    left, right = (np.linalg.qr(generator.normal(size=shape))[0] for shape in ((8, 8), (20, 8)))
+    J = ((left * np.geomspace(1, 1e-5, 8)) @ right.T).astype(np.float32)
+    B = J @ generator.normal(size=(20, 1))
+    solution, _ = minimum_norm_solve(jnp.asarray(J), B, delta=1e-14)
+    np.testing.assert_allclose(solution.T, np.linalg.pinv(J.astype(float)) @ B, rtol=0.01, atol=0.01)
+
+
+def test_a_matrix_of_zeros_has_the_solution_zero(problem):
+    solution, reached = minimum_norm_solve(jnp.zeros((15, 60)), problem[1], delta=DELTA)
+    assert not np.any(solution)
+    assert not np.any(reached)
+
+
+def test_ridge_of_a_tall_matrix_is_the_normal_equations(problem):
+    M, B = problem[0].T, np.random.default_rng(4).normal(size=(60, 3))
+    normal = M.T @ M + DELTA * np.linalg.norm(M, 2) ** 2 * np.eye(15)
+    np.testing.assert_allclose(ridge(M, B, delta=DELTA), np.linalg.solve(normal, M.T @ B), atol=1e-12)
+
+
+@pytest.mark.parametrize("passes", [1, 2, 4])
+def test_golub_kahan_is_the_ridge_solution_once_the_basis_spans_the_rows(dtype, problem, passes):
+    """15 rows and 4 targets: four blocks of four directions hold the row space, fewer do not."""
+    J, B = map(jnp.asarray, problem)
+    solution, misfit = block_golub_kahan(lambda rows: J @ rows.T, lambda U: (J.T @ U).T, B, passes=passes, delta=DELTA)
+    expected = dense_ridge(*problem, DELTA)
+    error = np.abs(solution.T - expected).max()
+    if passes == 4:
+        assert error < (1e-5 if dtype == jnp.float32 else 1e-10)
+        assert misfit == pytest.approx(
+            np.linalg.norm(problem[0] @ expected - problem[1]) / np.linalg.norm(problem[1]), rel=1e-4
+        )
+    else:
+        assert error > 1e-3
+
+
+def test_golub_kahan_takes_more_targets_than_rows(x64, problem):
+    J, B = jnp.asarray(problem[0]), jnp.eye(15, 16)
+    solution, _ = block_golub_kahan(lambda rows: J @ rows.T, lambda U: (J.T @ U).T, B, passes=1, delta=DELTA)
+    np.testing.assert_allclose(solution.T, dense_ridge(problem[0], np.eye(15, 16), DELTA), atol=1e-11)
+
+
+def test_psd_factor_is_the_positive_part_with_signed_eigenvalues():
+    vectors = np.linalg.qr(np.random.default_rng(5).normal(size=(4, 4)))[0]
+    columns, eigenvalues = psd_factor((vectors * [4.0, 1.0, 0.0, -2.0]) @ vectors.T)
+    np.testing.assert_allclose(eigenvalues, [4, 1, 0, -2], atol=1e-14)
+    np.testing.assert_allclose(columns @ columns.T, (vectors * [4.0, 1.0, 0.0, 0.0]) @ vectors.T, atol=1e-7)
+
+
+def test_one_blas_thread_restores_the_setting():
+    def threads():
+        return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+
+    before = threads()
+    with one_blas_thread():
+        assert set(threads()) == {1}
+    assert threads() == before
