@@ -185,10 +185,10 @@ def around(X: Float[ArrayLike, "n d"], *, margin: float = 0.5, jitter: float = 0
     """Half uniform in the box of the data widened on each side, half jittered training inputs: the default.
 
     The box alone leaves the data's own neighbourhood uncovered in many dimensions, and the data alone says nothing
-    about extrapolation.
+    about extrapolation. A column that never varies keeps its value.
 
     Args:
-        X: training inputs, shape (n, d).
+        X: training inputs, shape (n, d), at least two of them different.
         margin: how far the box reaches beyond the data on each side, as a fraction of each column's range.
         jitter: standard deviation of the moves of the training inputs, as a fraction of each column's.
     """
@@ -197,6 +197,11 @@ def around(X: Float[ArrayLike, "n d"], *, margin: float = 0.5, jitter: float = 0
         raise ValueError(f"around: X has shape {points.shape}; pass (n, d), or use Data for structured inputs")
     values = np.asarray(points)
     low, high = values.min(axis=0), values.max(axis=0)
+    if np.array_equal(low, high):
+        raise ValueError(
+            f"around: all {values.shape[0]} rows of X are equal, which says nothing about how far the inputs reach; "
+            "pass bounds, as in Uniform(lower, upper)"
+        )
     reach = margin * (high - low)
     return Mixture([Uniform(low - reach, high + reach), Data(points, jitter=jitter * values.std(axis=0))])
 

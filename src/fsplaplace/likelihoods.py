@@ -28,7 +28,13 @@ class Likelihood(eqx.Module):
 
     def log_prob(self, outputs: Float[Array, "n q"], targets: Shaped[Array, "n ..."]) -> Float[Array, " n"]:
         r"""$\log p(y_i \mid f_i)$ for each row."""
-        return jax.vmap(self.log_density)(outputs, targets)
+        values = jax.vmap(self.log_density)(outputs, targets)
+        if values.ndim != 1:
+            raise ValueError(
+                f"{type(self).__name__}: log_density must return one number per example, but it returned an array of "
+                f"shape {values.shape[1:]}; sum over the outputs"
+            )
+        return values
 
     def curvature(self, outputs: Float[Array, "n q"], targets: Shaped[Array, "n ..."]) -> Float[Array, "n q q"]:
         r"""$H_i = -\partial^2 \log p(y_i \mid f) / \partial f^2$ at $f_i$, positive semi-definite, for each row.
@@ -51,6 +57,8 @@ class Likelihood(eqx.Module):
 
     def check_targets(self, targets: ArrayLike, *, num_rows: int) -> Shaped[np.ndarray, "n ..."]:
         """Targets in the shape and dtype that `log_density` expects, or an error that says what is wrong."""
+        if np.asarray(targets).dtype.kind in "iub":  # a density over labels indexes with them
+            return np.asarray(_finite_targets(targets, num_rows, name=type(self).__name__), dtype=np.int32)
         return _finite_targets(targets, num_rows, name=type(self).__name__)
 
     def noise_variance(self, outputs: Float[Array, "n q"]) -> Float[Array, "n t"] | None:
@@ -286,6 +294,7 @@ def _finite_targets(targets: ArrayLike, num_rows: int, *, name: str) -> Shaped[n
 
 def _whole_targets(targets: ArrayLike, num_rows: int, *, name: str) -> Int[np.ndarray, "n ..."]:
     values = _finite_targets(targets, num_rows, name=name)
-    if not np.array_equal(values, np.round(values)):
-        raise ValueError(f"{name}: y must hold whole numbers, but it has values such as {values.flat[0]:g}")
+    broken = values[values != np.round(values)]
+    if broken.size:
+        raise ValueError(f"{name}: y must hold whole numbers, but it has values such as {broken[0]:g}")
     return values.astype(np.int32)

@@ -1,0 +1,150 @@
+"""Samplers of context points: inside their bounds, reproducible, and as even as they promise."""
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from scipy.stats import qmc
+
+from fsplaplace import context
+
+LOWER, UPPER = np.array([-2.0, 0.5, 10.0]), np.array([2.0, 0.75, 11.0])
+ROWS = np.random.default_rng(0).normal(size=(20, 3))
+BOXES = [context.Uniform, context.Halton, context.Sobol, context.LatinHypercube, context.Grid]
+SAMPLERS = {
+    **{kind.__name__: kind(LOWER, UPPER) for kind in BOXES},
+    "Data": context.Data(ROWS),
+    "Data-jitter": context.Data(ROWS, jitter=[0.1, 0.0, 1.0]),
+    "Mixture": context.Mixture([context.Uniform(LOWER, UPPER), context.Data(ROWS)]),
+    "around": context.around(ROWS),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_the_key_decides_the_points(name):
+    sampler = SAMPLERS[name]
+    points = np.asarray(sampler.sample(64, key=jr.key(1)))
+    assert points.shape == (64, 3)
+    assert np.all(np.isfinite(points))
+    np.testing.assert_array_equal(points, sampler.sample(64, key=jr.key(1)))
+    if name != "Grid":
+        assert not np.array_equal(points, sampler.sample(64, key=jr.key(2)))
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_compiled_samplers_give_the_same_points_inside_jit(name):
+    sampler = SAMPLERS[name]
+    if not sampler.compiled:
+        assert name in ("Halton", "Sobol", "LatinHypercube")
+        return
+    inside = jax.jit(lambda key: sampler.sample(27, key=key))(jr.key(3))
+    np.testing.assert_allclose(inside, sampler.sample(27, key=jr.key(3)), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", BOXES)
+@pytest.mark.parametrize("num_points", [27, 100])
+def test_points_lie_in_the_box_and_reach_its_corners(dtype, kind, num_points):
+    points = np.asarray(kind(LOWER, UPPER).sample(num_points, key=jr.key(0)))
+    assert points.dtype == dtype
+    slack = 1e-5 * (UPPER - LOWER)
+    assert np.all(points >= LOWER - slack)
+    assert np.all(points <= UPPER + slack)
+    assert np.all(np.ptp(points, axis=0) > 0.75 * (UPPER - LOWER))
+
+
+@pytest.mark.parametrize("kind", [context.Halton, context.Sobol, context.LatinHypercube])
+def test_quasi_random_points_are_more_even_than_uniform_ones(kind):
+    lower, upper = np.zeros(2), np.ones(2)
+
+    def discrepancy(sampler):
+        unit = [np.clip(np.asarray(sampler(lower, upper).sample(128, key=jr.key(i)), float), 0, 1) for i in range(5)]
+        return np.mean([qmc.discrepancy(points) for points in unit])
+
+    assert discrepancy(kind) < 0.6 * discrepancy(context.Uniform)
+
+
+def test_latin_hypercube_has_one_point_in_every_slice():
+    points = np.asarray(context.LatinHypercube(LOWER, UPPER).sample(50, key=jr.key(4)), float)
+    slices = np.floor((points - LOWER) / (UPPER - LOWER) * 50).astype(int)
+    for column in slices.T:
+        assert sorted(column) == list(range(50))
+
+
+def test_grid_is_the_product_of_its_axes():
+    points = np.asarray(context.Grid([0.0, -1.0], [1.0, 1.0]).sample(9))
+    np.testing.assert_allclose(points, [[a, b] for a in (0, 0.5, 1) for b in (-1, 0, 1)])
+    assert context.Grid(LOWER, UPPER).sample(63).shape == (27, 3), "the largest full grid below the number asked for"
+
+
+def test_data_takes_each_row_once_before_any_twice():
+    points = np.asarray(context.Data(ROWS).sample(50, key=jr.key(5)))
+    _, counts = np.unique(points, axis=0, return_counts=True)
+    assert sorted(counts) == [2] * 10 + [3] * 10
+    assert {tuple(row) for row in points} == {tuple(row) for row in ROWS.astype(points.dtype)}
+
+
+def test_data_jitter_moves_rows_by_its_standard_deviation():
+    one_row = np.zeros((1, 2))
+    points = np.asarray(context.Data(one_row, jitter=[0.5, 0.0]).sample(4000, key=jr.key(6)))
+    assert points[:, 0].std() == pytest.approx(0.5, rel=0.05)
+    assert not points[:, 1].any()
+
+
+def test_data_keeps_the_shape_of_images():
+    assert context.Data(np.zeros((4, 8, 8, 1))).sample(6, key=jr.key(0)).shape == (6, 8, 8, 1)
+
+
+@pytest.mark.parametrize(("weights", "counts"), [(None, (3, 4)), ([3.0, 1.0], (5, 2)), ([0.0, 1.0], (0, 7))])
+def test_mixture_counts_follow_the_weights_and_add_up(weights, counts):
+    mixture = context.Mixture([context.Uniform(0.0, 1.0), context.Uniform(5.0, 6.0)], weights=weights)
+    points = np.asarray(mixture.sample(7, key=jr.key(7)))
+    assert points.shape == (7, 1)
+    assert abs(np.sum(points < 2) - counts[0]) <= 1
+    assert np.sum(points < 2) + np.sum(points > 4) == 7
+
+
+def test_around_is_half_widened_box_and_half_jittered_data():
+    X = np.array([[0.0, 0.0], [1.0, 10.0], [0.2, 3.0]])
+    points = np.asarray(context.around(X, margin=0.5, jitter=0.0).sample(400, key=jr.key(8)))
+    box, data = points[:200], points[200:]
+    assert np.all(box >= [-0.5, -5.0])
+    assert np.all(box <= [1.5, 15.0])
+    assert np.all(np.ptp(box, axis=0) > 0.9 * np.array([2.0, 20.0]))
+    assert {tuple(row) for row in data} == {tuple(row) for row in X.astype(points.dtype)}
+    spread = np.asarray(context.around(X, jitter=0.2).sample(6000, key=jr.key(9)))[3000:, 0]
+    assert spread.var() == pytest.approx((1 + 0.2**2) * X[:, 0].var(), rel=0.05)
+
+
+def test_a_constant_column_keeps_its_value_around_the_data():
+    X = np.column_stack([np.linspace(0, 1, 5), np.full(5, 3.0)])
+    points = np.asarray(context.around(X).sample(40, key=jr.key(0)))
+    np.testing.assert_array_equal(points[:, 1], 3.0)
+    assert np.ptp(points[:, 0]) > 1
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: context.Uniform(1.0, 0.0), r"Uniform: lower exceeds upper in column 0 \(1 > 0\); swap them"),
+        (lambda: context.Halton(0.0, np.inf), "Halton: lower and upper must be finite"),
+        (lambda: context.Sobol(np.nan, 1.0), "Sobol: lower and upper must be finite"),
+        (lambda: context.Uniform([[0.0]], 1.0), r"Uniform: lower and upper must be numbers or 1-D .* shape \(1, 1\)"),
+        (lambda: context.Grid(LOWER, UPPER).sample(7), "Grid: 7 points cannot make a grid .* ask for 8 or more"),
+        (lambda: context.Data(np.zeros((0, 2))), r"Data: rows has shape \(0, 2\); pass at least one row"),
+        (lambda: context.Data([[np.nan]]), "Data: rows has NaN or infinite values; remove those rows"),
+        (lambda: context.Data([[0.0]], jitter=-1.0), "Data: jitter must be finite and not negative"),
+        (lambda: context.Mixture([]), "Mixture: samplers is empty; pass at least one"),
+        (lambda: context.Mixture([context.Uniform(0.0, 1.0)], weights=[-1]), "Mixture: weights must be 1 numbers"),
+        (lambda: context.around([[1.0], [np.inf]]), "around: X has NaN or infinite values"),
+        (lambda: context.around(np.zeros((3, 2, 2))), r"around: X has shape \(3, 2, 2\); pass \(n, d\), or use Data"),
+        (lambda: context.around(np.ones((4, 2))), "around: all 4 rows of X are equal, .* pass bounds, as in Uniform"),
+    ],
+)
+def test_impossible_regions_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_integer_rows_become_floating_point():
+    assert jnp.issubdtype(context.Data(np.arange(6).reshape(3, 2)).sample(3, key=jr.key(0)).dtype, jnp.floating)
