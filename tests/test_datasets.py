@@ -175,9 +175,7 @@ def test_a_mirror_that_is_no_directory_is_an_error(monkeypatch, tmp_path):
 
 def test_an_unknown_name_lists_the_known_ones():
     for call in (datasets.load, datasets.fetch, datasets.path, datasets.verify):
-        with pytest.raises(
-            ValueError, match="there is no dataset 'cifar'; pass one of co2, gulfdrifters, mnist"
-        ):
+        with pytest.raises(ValueError, match="there is no dataset 'cifar'; pass one of co2, gulfdrifters, mnist"):
             call("cifar")
 
 
@@ -251,9 +249,7 @@ def test_a_missing_dependency_names_the_extra(module, no_mirror, cache, register
     register({"fake.csv": TABLE}, url=url)
     write(root, "fake.csv", TABLE)
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(
-        ImportError, match=rf'needs {module}; install it with `pip install "fsplaplace\[data\]"`'
-    ):
+    with pytest.raises(ImportError, match=rf'needs {module}; install it with `pip install "fsplaplace\[data\]"`'):
         datasets.load("fake")
 
 

@@ -58,9 +58,7 @@ def test_expected_log_likelihood_is_the_integral_of_the_log_density(dtype):
 
     def expectation(y, mean, variance):
         weights = scipy.stats.norm(mean, np.sqrt(variance))
-        return weights.expect(
-            lambda f: scipy.stats.norm.logpdf(y, f, np.sqrt(noise)), epsabs=1e-12, epsrel=1e-12
-        )
+        return weights.expect(lambda f: scipy.stats.norm.logpdf(y, f, np.sqrt(noise)), epsabs=1e-12, epsrel=1e-12)
 
     dense = np.mean([expectation(*np.float64(row)) for row in zip(y, mean, variance, strict=True)])
     value = metrics.expected_log_likelihood(y, mean, variance, noise_variance=noise)
@@ -72,9 +70,7 @@ def test_likelihood_scores_match_monte_carlo_over_correlated_outputs(metric):
     rng = np.random.default_rng(3)
     y, mean = rng.normal(size=2), rng.normal(size=2)
     covariance, noise = np.array([[1.0, 0.8], [0.8, 1.5]]), np.array([0.7, 1.1])
-    if (
-        metric is metrics.log_predictive_density
-    ):  # a sum of marginals is the joint density only without correlation
+    if metric is metrics.log_predictive_density:  # a sum of marginals is the joint density only without correlation
         covariance = np.diag(np.diag(covariance))
     samples = rng.multivariate_normal(mean, covariance, size=400_000)
     log_likelihoods = scipy.stats.norm.logpdf(y, samples, np.sqrt(noise)).sum(1)
@@ -173,9 +169,7 @@ def test_likelihood_scores_survive_logits_whose_probabilities_underflow():
     logits = jnp.array([[[0.0, 500.0]], [[0.0, 600.0]]])
     labels = jnp.array([0])
     np.testing.assert_allclose(metrics.expected_log_likelihood_from_logits(labels, logits), -550.0)
-    np.testing.assert_allclose(
-        metrics.log_predictive_density_from_logits(labels, logits), -500 - np.log(2), rtol=1e-6
-    )
+    np.testing.assert_allclose(metrics.log_predictive_density_from_logits(labels, logits), -500 - np.log(2), rtol=1e-6)
 
 
 def test_probability_zero_is_not_clipped():
@@ -225,9 +219,7 @@ def test_entropies_match_scipy_and_information_is_their_difference(dtype):
     total = scipy.stats.entropy(probabilities.mean(0), axis=-1)
     aleatoric = scipy.stats.entropy(probabilities, axis=-1).mean(0)
     tolerance = dict(rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(
-        metrics.predictive_entropy(metrics.predictive_probabilities(logits)), total, **tolerance
-    )
+    np.testing.assert_allclose(metrics.predictive_entropy(metrics.predictive_probabilities(logits)), total, **tolerance)
     np.testing.assert_allclose(metrics.expected_entropy(logits), aleatoric, **tolerance)
     np.testing.assert_allclose(metrics.mutual_information(logits), total - aleatoric, **tolerance)
 
@@ -258,9 +250,7 @@ def scores(seed, *, ties, num_in=60, num_out=45):
 def test_ood_accuracy_is_the_best_over_all_thresholds(seed, ties):
     inside, outside = scores(seed, ties=ties)
     thresholds = np.concatenate([[-np.inf], inside, outside])
-    dense = max(
-        ((inside <= t).sum() + (outside > t).sum()) / (inside.size + outside.size) for t in thresholds
-    )
+    dense = max(((inside <= t).sum() + (outside > t).sum()) / (inside.size + outside.size) for t in thresholds)
     assert metrics.ood_accuracy(inside, outside) == pytest.approx(dense, rel=1e-6)
 
 
