@@ -9,14 +9,31 @@ from fsplaplace._model import Mask, Model, split
 def adapt(network: eqx.Module, *, mask: Mask | None) -> Model:
     """The module in inference mode, mapped over the rows of a batch."""
     name = type(network).__name__
-    nodes = jax.tree_util.tree_leaves_with_path(network, is_leaf=_is_stateful)
-    for path, node in nodes:
-        if _is_stateful(node):
-            raise ValueError(
-                f"{name} has a {type(node).__name__} at {jax.tree_util.keystr(path)}, which keeps state across a batch; "
-                "close over its state in inference mode and pass (apply, params)"
-            )
+    for path, layer in _stateful_layers(network):
+        raise ValueError(
+            f"{name} has a {type(layer).__name__} at {path}, which keeps state; pass the pair (network, state) with "
+            "the network in inference mode"
+        )
     return Model(*split(eqx.nn.inference_mode(network), mask, name=name), _call, name)
+
+
+def adapt_with_state(network: eqx.Module, state: eqx.nn.State, *, mask: Mask | None) -> Model:
+    """The module in inference mode with its state held fixed, mapped over the rows of a batch."""
+    name = type(network).__name__
+    for path, layer in _stateful_layers(network):
+        if getattr(layer, "inference", True) is False:
+            raise ValueError(
+                f"{name} has a {type(layer).__name__} at {path} in training mode, which depends on the batch; pass "
+                "(equinox.nn.inference_mode(network), state)"
+            )
+    params, frozen = split(eqx.nn.inference_mode(network), mask, name=name)
+    return Model(params, (frozen, state), _call_with_state, name)
+
+
+def _stateful_layers(network: eqx.Module):
+    for path, node in jax.tree_util.tree_leaves_with_path(network, is_leaf=_is_stateful):
+        if _is_stateful(node):
+            yield jax.tree_util.keystr(path), node
 
 
 def _is_stateful(node) -> bool:
@@ -27,3 +44,11 @@ def _call(params, frozen, x):
     network = eqx.combine(params, frozen)
     # The lambda spares JAX from formatting the whole module for its debug information, at every trace.
     return jax.vmap(lambda row: network(row))(x)
+
+
+def _call_with_state(params, frozen, x):
+    rest, state = frozen
+    network = eqx.combine(params, rest)
+    # A State may be written to once only; the copy keeps the model's own fresh.
+    fresh = jax.tree.map(lambda leaf: leaf, state)
+    return jax.vmap(lambda row: network(row, fresh)[0])(x)

@@ -36,7 +36,8 @@ def adapt(network: Any, *, mask: Mask | None) -> Model:
         location = ".".join(map(str, path))
         if isinstance(node, nnx.BatchNorm) and not node.use_running_average:
             raise ValueError(
-                f"{name} has a BatchNorm at {location} in training mode, which depends on the batch; call {name}.eval() first"
+                f"{name} has a BatchNorm at {location} in training mode, which depends on the batch; "
+                f"call {name}.eval() first"
             )
         if isinstance(node, nnx.Dropout) and not node.deterministic:
             raise ValueError(f"{name} has a Dropout at {location} in training mode; call {name}.eval() first")
