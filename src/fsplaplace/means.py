@@ -1,0 +1,44 @@
+"""Mean functions of a prior that GPJax lacks; any callable is one, too."""
+
+from typing import Any
+
+import jax.numpy as jnp
+from gpjax.mean_functions import AbstractMeanFunction
+from gpjax.mean_functions import Constant as Constant
+from gpjax.parameters import val
+from jaxtyping import Array, ArrayLike, Float
+
+
+class Linear(AbstractMeanFunction):
+    r"""$\mu(x) = x^\top W + b$, a trend.
+
+    `fsplaplace.fit_prior` sets both by generalised least squares, so their values here are only placeholders then.
+
+    Args:
+        slope: $W$, of shape (d, q), or (d,) for one output.
+        intercept: $b$, a number or of shape (q,).
+
+    Wrap either in `paramax.non_trainable` to keep it as it is.
+    """
+
+    slope: Any
+    intercept: Any
+
+    def __init__(self, slope: ArrayLike, intercept: ArrayLike = 0.0):
+        self.slope = slope if _is_wrapped(slope) else jnp.asarray(slope, dtype=float)
+        self.intercept = intercept if _is_wrapped(intercept) else jnp.asarray(intercept, dtype=float)
+        if jnp.ndim(val(self.slope)) not in (1, 2):
+            raise ValueError(
+                f"Linear: slope has shape {jnp.shape(val(self.slope))}; pass (d,), or (d, q) for q outputs"
+            )
+
+    def __call__(self, x: Float[Array, "n d"]) -> Float[Array, "n q"]:
+        slope = jnp.asarray(val(self.slope))
+        slope = slope[:, None] if slope.ndim == 1 else slope
+        if slope.shape[0] != x.shape[1]:
+            raise ValueError(f"Linear: slope has {slope.shape[0]} rows, but the inputs have {x.shape[1]} columns")
+        return x @ slope.astype(x.dtype) + jnp.asarray(val(self.intercept)).astype(x.dtype)
+
+
+def _is_wrapped(value) -> bool:
+    return hasattr(value, "unwrap")

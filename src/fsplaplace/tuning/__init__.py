@@ -1,0 +1,8 @@
+"""Choosing and fitting a prior: marginal likelihood, Dirichlet labels, evidence of the Laplace approximation."""
+
+from fsplaplace.tuning._fit_prior import FittedPrior as FittedPrior
+from fsplaplace.tuning._fit_prior import fit_prior as fit_prior
+from fsplaplace.tuning._marginal_likelihood import log_marginal_likelihood as log_marginal_likelihood
+from fsplaplace.tuning._report import FitReport as FitReport
+from fsplaplace.tuning._report import ParameterRow as ParameterRow
+from fsplaplace.tuning.labels import dirichlet_labels as dirichlet_labels
