@@ -1,0 +1,11 @@
+"""The methods that FSP-Laplace is compared with, behind one call shape.
+
+`method.fit(model, X, y, likelihood, key=key, prior=prior, context=context)` returns a posterior with `predict`, `sample`
+and `predict_proba`, whatever the method.
+"""
+
+from fsplaplace.baselines._method import Method as Method
+from fsplaplace.baselines._posterior import FunctionPosterior as FunctionPosterior
+from fsplaplace.baselines.ensemble import Ensemble as Ensemble
+from fsplaplace.baselines.map import MAP as MAP
+from fsplaplace.baselines.weight_laplace import WeightLaplace as WeightLaplace

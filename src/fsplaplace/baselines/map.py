@@ -1,0 +1,107 @@
+"""The maximum a-posteriori network: a point estimate under a Gaussian prior on the weights."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import optax
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, ArrayLike, Float
+
+from fsplaplace._check import check_problem
+from fsplaplace._model import Model
+from fsplaplace._train import _adam, _has_convolution, _hold_out, _is_frozen, _is_trainable
+from fsplaplace.baselines._fit_loop import minimise
+from fsplaplace.baselines._method import Method
+from fsplaplace.baselines._posterior import LinearisedPosterior
+from fsplaplace.likelihoods import Likelihood
+
+
+class MAP(Method):
+    r"""$\arg\min_w -\sum_i \log p(y_i \mid f(x_i, w)) + \tfrac{\delta}{2} \lVert w \rVert^2$: no epistemic variance.
+
+    Args:
+        prior_precision: $\delta$: a number, or an array of p numbers with one for each weight.
+        steps: optimiser steps.
+        learning_rate: of Adam, falling to 0 along a cosine.
+        optimizer: any Optax optimiser, instead.
+        batch_size: rows per step, drawn anew at each; all rows by default.
+        validation: a fraction of the rows to hold out, or (X, y): the weights with the lowest held-out negative
+            log-likelihood are kept, and training ends after `patience` looks (one every 100 steps) without a better one.
+            Worth its rows where the noise scale is learnable: a network that interpolates lets it collapse.
+    """
+
+    prior_precision: float | Float[Array, " p"] = 1.0
+    steps: int = 5000
+    learning_rate: float = 1e-2
+    optimizer: optax.GradientTransformation | None = None
+    batch_size: int | None = None
+    validation: float | tuple[ArrayLike, ArrayLike] | None = None
+    patience: int = 20
+
+    def __check_init__(self):
+        if not np.all(np.asarray(self.prior_precision) > 0):
+            raise ValueError(f"MAP: prior_precision is {self.prior_precision}; pass positive numbers")
+
+    def fit(self, model, X, y, likelihood, *, key, prior=None, context=None, progress=True) -> LinearisedPosterior:
+        X, targets = check_problem(model, None, likelihood, X, y)
+        split_key, key = jr.split(key)
+        (rows, labels), held_out = _hold_out(model, likelihood, self.validation, X, targets, split_key)
+        trainable, fixed = eqx.partition((model.params, likelihood), _is_trainable, is_leaf=_is_frozen)
+        precision = jnp.asarray(self.prior_precision, model.dtype)
+        best, losses = minimise(
+            _NegativeLogPosterior(model, fixed, rows, labels, precision, self.batch_size),
+            trainable,
+            optimizer=self.optimizer or _adam(self.learning_rate, self.steps),
+            steps=self.steps,
+            key=key,
+            title="MAP",
+            progress=progress,
+            in_loop=not _has_convolution(model, X),
+            validate=None if held_out is None else _HeldOutLoss(model, fixed, *held_out[:2]),
+            patience=self.patience,
+        )
+        params, fitted = eqx.combine(best, fixed, is_leaf=_is_frozen)
+        return LinearisedPosterior(
+            model=model.with_params(params),
+            likelihood=fitted,
+            weight_covariance=None,
+            log_evidence=jnp.full((), jnp.nan, model.dtype),
+            prior_precision=jnp.atleast_1d(precision),
+        )
+
+
+class _NegativeLogPosterior(eqx.Module):
+    model: Model
+    fixed: tuple
+    X: Float[Array, "n ..."]
+    targets: Array
+    precision: Float[Array, "..."]
+    batch_size: int | None = eqx.field(static=True)
+
+    def __call__(self, trainable, key):
+        params, likelihood = eqx.combine(trainable, self.fixed, is_leaf=_is_frozen)
+        X, targets, likelihood, weight = draw_batch(self.X, self.targets, likelihood, self.batch_size, key)
+        log_likelihood = weight * jnp.sum(likelihood.log_prob(self.model.evaluate(params, X), targets))
+        return 0.5 * jnp.sum(self.precision * ravel_pytree(params)[0] ** 2) - log_likelihood
+
+
+class _HeldOutLoss(eqx.Module):
+    model: Model
+    fixed: tuple
+    X: Float[Array, "n ..."]
+    targets: Array
+
+    def __call__(self, trainable):
+        params, likelihood = eqx.combine(trainable, self.fixed, is_leaf=_is_frozen)
+        return -jnp.mean(likelihood.log_prob(self.model.evaluate(params, self.X), self.targets))
+
+
+def draw_batch(X, targets, likelihood: Likelihood, batch_size: int | None, key):
+    """Rows for one step, their likelihood, and the weight that makes their sum an estimate of the sum over all."""
+    count = X.shape[0]
+    if batch_size is None or batch_size >= count:
+        return X, targets, likelihood, 1.0
+    rows = jax.random.choice(key, count, (batch_size,), replace=False)
+    return X[rows], targets[rows], likelihood.rows(rows), count / batch_size
