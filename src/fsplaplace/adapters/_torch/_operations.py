@@ -187,7 +187,7 @@ def stack(tensors, dim=0):
 
 def chunk(input, chunks, dim=0):
     size = -(-input.shape[dim] // chunks)
-    return tuple(jnp.split(input, range(size, input.shape[dim], size), axis=dim))
+    return tuple(jnp.split(input, list(range(size, input.shape[dim], size)), axis=dim))
 
 
 def expand(input, *sizes):

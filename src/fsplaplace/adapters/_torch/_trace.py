@@ -27,6 +27,11 @@ def trace(module: Any) -> tuple[Program, dict[str, Any]]:
             place = f"{type(layer).__name__} at {path or 'the top'}"
             raise ValueError(f"{name}: {place} has forward hooks, which are not translated; remove them")
     module = copy.deepcopy(module)
+    if type(module).__name__ in LAYERS and type(module).__module__.startswith("torch.nn.modules."):
+        # A single layer: torch.fx would trace into it.
+        graph = torch.fx.Graph()
+        graph.output(graph.call_module("", (graph.placeholder("input"),)))
+        return _Translation(module, name).translate(graph)
     try:
         graph = torch.fx.Tracer().trace(module)
     except (TraceError, TypeError, ValueError, RuntimeError, NotImplementedError) as error:
@@ -72,13 +77,14 @@ class _Translation:
 
     def layer(self, node: Any) -> Step:
         layer = self.module.get_submodule(node.target)
-        place = f"{type(layer).__name__} at {node.target}"
+        place = f"{type(layer).__name__} at {node.target or 'the top'}"
         if reason := obstacle(layer):
             raise ValueError(f"{self.name}: {place} {reason}")
         function, tensors, options = LAYERS[type(layer).__name__]
         keywords = {key: self.convert(getattr(layer, key), place) for key in options}
         for key in tensors:
-            keywords[key] = None if getattr(layer, key) is None else self.tensor(f"{node.target}.{key}")
+            path = f"{node.target}.{key}".removeprefix(".")
+            keywords[key] = None if getattr(layer, key) is None else self.tensor(path)
         args, extra = self.convert(node.args, place), {key: self.convert(v, place) for key, v in node.kwargs.items()}
         return self.step(node.name, function, args, keywords | extra, place)
 
@@ -100,9 +106,7 @@ class _Translation:
         try:
             bound = inspect.signature(TABLE[operation]).bind(*args, **keywords)
         except TypeError as error:
-            raise ValueError(
-                f"{self.name}: {place} is called with arguments that are not translated: {error}"
-            ) from error
+            raise ValueError(f"{self.name}: {place} has arguments that are not translated: {error}") from error
         bound.apply_defaults()
         for key, wanted in ONLY.get(operation, {}).items():
             if bound.arguments[key] != wanted:

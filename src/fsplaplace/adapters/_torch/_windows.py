@@ -1,6 +1,7 @@
 """JAX twins of torch's convolutions and poolings, with torch's signatures and its NCHW layout."""
 
 import functools
+import itertools
 import math
 
 import jax
@@ -29,23 +30,17 @@ def conv(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, *,
 
 def max_pool(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False, *, ndim):
     """`max_pool1d` and `max_pool2d`: the gradient goes to the first of equal values, as in torch."""
-    return _pool(input, -jnp.inf, jax.lax.max, kernel_size, stride, padding, dilation, ndim)
+    if all(step == 1 for step in _sizes(dilation, ndim)):
+        return _pool(input, -jnp.inf, jax.lax.max, kernel_size, stride, padding, ndim)
+    return _dilated_max_pool(input, kernel_size, stride, padding, dilation, ndim)
 
 
 def avg_pool(
     input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None, *, ndim
 ):
     """`avg_pool1d` and `avg_pool2d`."""
-    pool = functools.partial(
-        _pool,
-        initial=0.0,
-        reduce=jax.lax.add,
-        kernel=kernel_size,
-        stride=stride,
-        padding=padding,
-        dilation=1,
-        ndim=ndim,
-    )
+    places = {"kernel": kernel_size, "stride": stride, "padding": padding, "ndim": ndim}
+    pool = functools.partial(_pool, initial=0.0, reduce=jax.lax.add, **places)
     if divisor_override is not None:
         return pool(input) / divisor_override
     if count_include_pad:
@@ -71,20 +66,40 @@ def _bin_means(length: int, bins: int) -> np.ndarray:
     return matrix
 
 
-def _pool(input, initial, reduce, kernel, stride, padding, dilation, ndim):
+def _pool(input, initial, reduce, kernel, stride, padding, ndim):
     lead = input.ndim - ndim
-    windows = _sizes(kernel, ndim)
-    # Torch's default stride is the window; its traced graphs also write an empty list for it.
-    strides = windows if stride is None or stride == () else _sizes(stride, ndim)
+    windows, strides = _windows(kernel, stride, ndim)
     return jax.lax.reduce_window(
         input,
-        jnp.asarray(initial, input.dtype),
+        # A concrete value: by it JAX recognises the maximum and the sum, which it can differentiate.
+        np.asarray(initial, input.dtype),
         reduce,
         (1,) * lead + windows,
         (1,) * lead + strides,
         [(0, 0)] * lead + [(p, p) for p in _sizes(padding, ndim)],
-        window_dilation=(1,) * lead + _sizes(dilation, ndim),
     )
+
+
+def _dilated_max_pool(input, kernel, stride, padding, dilation, ndim):
+    """One shifted copy of the input per place in the window: JAX has no derivative of a dilated window's maximum."""
+    windows, strides = _windows(kernel, stride, ndim)
+    spread = _sizes(dilation, ndim)
+    pads = [(0, 0)] * (input.ndim - ndim) + [(p, p) for p in _sizes(padding, ndim)]
+    padded = jnp.pad(input, pads, constant_values=-jnp.inf)
+    extents = [n - d * (k - 1) for n, d, k in zip(padded.shape[-ndim:], spread, windows, strict=True)]
+    copies = []
+    for place in itertools.product(*map(range, windows)):
+        starts = [d * i for d, i in zip(spread, place, strict=True)]
+        cuts = (slice(start, start + n, step) for start, n, step in zip(starts, extents, strides, strict=True))
+        copies.append(padded[(..., *cuts)])
+    stacked = jnp.stack(copies)
+    return jnp.take_along_axis(stacked, jnp.argmax(stacked, axis=0)[None], axis=0)[0]
+
+
+def _windows(kernel, stride, ndim: int) -> tuple[tuple, tuple]:
+    windows = _sizes(kernel, ndim)
+    # Torch's default stride is the window; its traced graphs also write an empty list for it.
+    return windows, windows if stride is None or stride == () else _sizes(stride, ndim)
 
 
 def _kernels(weight, dilation, ndim):
