@@ -51,7 +51,8 @@ def minimise(
     with one_blas_thread(), progress_bar(title, total=steps, show=progress) as report:
         for begin in range(0, steps, _CHUNK):
             stop = min(steps, begin + _CHUNK)
-            state, values = (_loop if in_loop else _by_steps)(objective, optimizer, state, key, stop)
+            # An array, not a number: one program serves every chunk.
+            state, values = (_loop if in_loop else _by_steps)(objective, optimizer, state, key, np.asarray(stop))
             losses.append(np.asarray(values)[: stop - begin])
             _check_finite(losses[-1], begin, title)
             report(stop, f"objective {losses[-1][-1]:.4g}")
@@ -91,7 +92,7 @@ _evaluate = eqx.filter_jit(lambda function, *arguments: function(*arguments))
 
 def _by_steps(objective, optimizer, state, key, stop):
     values = []
-    for _ in range(int(state[2]), stop):
+    for _ in range(int(state[2]), int(stop)):
         state, value = _compiled_step(objective, optimizer, state, key)
         values.append(value)
     return state, np.asarray(values)
