@@ -22,6 +22,7 @@ _NEAR = {4: 1 / 32, 8: 1e-4}
 _BLOCK = 64  # columns counted together in the search for near pairs; a count must fit an int8
 
 
+@jax.jit  # callers outside jit would otherwise compile the conditional at every call
 def squared_distance(
     x: Float[Array, "n d"], y: Float[Array, "m d"], lengthscale: Float[Array, " d"] | None = None
 ) -> Float[Array, "n m"]:
