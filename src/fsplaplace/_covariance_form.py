@@ -16,18 +16,20 @@ from fsplaplace._posterior import Posterior
 from fsplaplace._precision import to_double
 from fsplaplace._prior import Prior, PriorFactor
 from fsplaplace.likelihoods import Likelihood
-from fsplaplace.linalg import block_golub_kahan, minimum_norm_solve
+from fsplaplace.linalg import Probe, block_golub_kahan, minimum_norm_solve
 
 # Up to this many rows the N x N eigenproblem costs less than the passes it replaces.
 _LARGEST_DENSE = 2000
 # Ranks are rounded up to a multiple of this with zero columns, so that fits of similar rank share compiled programs.
 _RANK_MULTIPLE = 16
+# Guard points times outputs that the ridge is chosen on: enough to rank ridges, small enough to be free.
+_MOST_GUARD_ROWS = 400
 _MEAN_JITTER = 1e-4
 
 
 def covariance_form(
     model: Model, prior: Prior, likelihood: Likelihood, X, targets, points, guards, *,
-    mean: str, rank: int | None, rtol: float, delta: float, solver: str, passes: int, budget: float,
+    mean: str, rank: int | None, rtol: float, delta: float | None, solver: str, passes: int, budget: float,
 ) -> Posterior:  # fmt: skip
     """Steps 1 to 6 of the covariance form; see `fsplaplace.laplace`."""
     stages = Stages()
@@ -36,7 +38,9 @@ def covariance_form(
 
     solver = _choose_solver(model, factor, solver, budget)
     residual = np.asarray(model(points), dtype=np.float64) - np.asarray(_prior_mean(prior, points), dtype=np.float64)
-    directions, misfit = _pull_back_prior(model, points, factor, -residual.ravel(), solver, delta, passes, budget)
+    directions, misfit, delta = _pull_back_prior(
+        model, prior, points, guards, factor, -residual.ravel(), solver, delta, passes, budget
+    )
     stages.finish(f"pull-back ({solver})", _pull_back_bytes(factor, directions, solver, passes))
 
     blocks = data_blocks(model, likelihood, X, targets, directions, num_outputs=prior.num_outputs, budget=budget)
@@ -96,32 +100,63 @@ def _choose_solver(model: Model, factor: PriorFactor, solver: str, budget: float
 
 
 def _pull_back_prior(
-    model: Model, points, factor: PriorFactor, residual: Float[np.ndarray, " N"], solver: str,
-    delta: float, passes: int, budget: float,
-) -> tuple[Float[Array, "r+1 p"], float]:  # fmt: skip
+    model: Model, prior: Prior, points, guards, factor: PriorFactor, residual: Float[np.ndarray, " N"], solver: str,
+    delta: float | None, passes: int, budget: float,
+) -> tuple[Float[Array, "r+1 p"], float, float]:  # fmt: skip
     """Rows of S_0 (their number rounded up with zeros), last the shift that moves the network to the prior mean at the
-    context points; and how far the network's features miss the prior factor."""
+    context points; how far the network's features miss the prior factor; and the ridge."""
     m, q, rank = factor.columns.shape
     columns = np.asarray(factor.matrix)
+    deltas = candidate_deltas(model.dtype) if delta is None else (delta,)
+    guards = guards[: max(1, _MOST_GUARD_ROWS // q)]
+    loss = _covariance_loss(prior, guards, rank)
     if solver == "dense":
-        rows = jacobian_matrix(model, points)
         targets = np.column_stack([columns, np.zeros((m * q, -rank % _RANK_MULTIPLE)), residual])
-        solution, reached = minimum_norm_solve(rows, targets, delta=delta)
-        misfit = np.linalg.norm(np.asarray(reached)[:, :rank] - columns) / np.linalg.norm(columns)
-        return solution, float(misfit)
-    # The residual rides along as one more target, on the scale of the others.
-    norm, size = float(np.linalg.norm(residual)), float(np.linalg.norm(columns[:, 0]))
-    unit = residual * (size / norm) if norm > 0 else residual
-    targets = jnp.asarray(np.column_stack([columns, unit]), model.dtype)
-    passes = max(1, min(passes, model.num_params // (rank + 1), m * q // (rank + 1)))
-    solution, misfit = block_golub_kahan(
-        lambda rows: push_forward(model, points, rows, budget=budget).reshape(m * q, -1),
-        lambda columns: pull_back(model, points, columns.reshape(m, q, -1), budget=budget),
-        targets,
-        passes=passes,
-        delta=delta,
-    )
-    return _pad_rank(solution, norm / size), misfit
+        probe = Probe(jacobian_matrix(model, guards), loss) if delta is None else None
+        solution = minimum_norm_solve(jacobian_matrix(model, points), targets, deltas=deltas, probe=probe)
+        directions = solution.rows
+    else:
+        # The residual rides along as one more target, on the scale of the others.
+        norm, size = float(np.linalg.norm(residual)), float(np.linalg.norm(columns[:, 0]))
+        unit = residual * (size / norm) if norm > 0 else residual
+        passes = max(1, min(passes, model.num_params // (rank + 1), m * q // (rank + 1)))
+
+        def forward(x):
+            return lambda rows: push_forward(model, x, rows, budget=budget).reshape(x.shape[0] * q, -1)
+
+        solution = block_golub_kahan(
+            forward(points),
+            lambda cotangents: pull_back(model, points, cotangents.reshape(m, q, -1), budget=budget),
+            jnp.asarray(np.column_stack([columns, unit]), model.dtype),
+            passes=passes,
+            deltas=deltas,
+            probe=(forward(guards), loss) if delta is None else None,
+        )
+        directions = _pad_rank(solution.rows, norm / size)
+    misfit = np.linalg.norm(solution.reached[:, :rank] - columns) / np.linalg.norm(columns)
+    return directions, float(misfit), solution.delta
+
+
+def candidate_deltas(dtype) -> tuple[float, ...]:
+    """Relative ridges to choose from; below the smallest the weights' rounding shows in the predictions."""
+    smallest = -10 if dtype == np.float32 else -13
+    return tuple(10.0**exponent for exponent in range(smallest, -3))
+
+
+def _covariance_loss(prior: Prior, guards, rank: int):
+    """How far the covariance implied at the guard points is from the prior's, as a function of the features there."""
+    with jax.enable_x64(True):
+        stated = np.asarray(_covariance(*to_double((prior, guards))))
+
+    def loss(features: Float[np.ndarray, "gq r"]) -> float:
+        return float(np.linalg.norm(features[:, :rank] @ features[:, :rank].T - stated))
+
+    return loss
+
+
+@eqx.filter_jit
+def _covariance(prior: Prior, x):
+    return prior.covariance(x, x).reshape(x.shape[0] * prior.num_outputs, -1)
 
 
 @eqx.filter_jit

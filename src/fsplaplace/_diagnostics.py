@@ -71,7 +71,7 @@ class Diagnostics(eqx.Module):
         table = Table(title=f"FSP-Laplace, {self.form} form", show_header=False, title_justify="left")
         table.add_row("rank", f"{self.rank} ({self.factorisation}, {self.solver})")
         table.add_row("prior variance captured", f"{100 * float(self.captured):.4g} %")
-        table.add_row("pull-back residual", f"{float(self.pull_back_residual):.2g}")
+        table.add_row("pull-back", f"residual {float(self.pull_back_residual):.2g}, ridge {self.delta:.0e}")
         for name, ratio in self.ratios.items():
             values = f"{float(ratio.smallest):.3f}, {float(ratio.median):.3f}, {float(ratio.largest):.3f}"
             table.add_row(f"implied / stated prior variance, {name}", values + " (min, median, max)")

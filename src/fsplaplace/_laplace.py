@@ -35,7 +35,7 @@ def laplace(
     mean: Literal["auto", "network", "refined"] = "auto",
     rank: int | None = None,
     rtol: float = 1e-6,
-    delta: float = 1e-10,
+    delta: float | None = None,
     solver: Literal["auto", "dense", "golub-kahan"] = "auto",
     passes: int = 3,
     guard_points: Float[ArrayLike, "g ..."] | None = None,
@@ -62,7 +62,9 @@ def laplace(
             The precision form has the network's only.
         rank: the most directions to keep; no limit by default up to 2,000 context points.
         rtol: relative size below which directions of the prior are dropped.
-        delta: relative ridge of the pull-back.
+        delta: relative ridge of the pull-back. By default the power of ten for which the covariance implied at the guard
+            points is closest to the prior's: about 1e-10 where the features can hold the prior, larger where they
+            would otherwise oscillate between context points.
         solver: "dense" (an N x p Jacobian and an N x N eigenproblem), "golub-kahan" (matrix-free), or by size.
         passes: blocks of the matrix-free basis.
         guard_points: points off the context set at which the implied prior is compared with the kernel, the two means
@@ -81,7 +83,7 @@ def laplace(
             raise ValueError(f"laplace: {name} is {value!r}; pass one of {', '.join(map(repr, allowed))}")
     if rank is not None and rank < 1:
         raise ValueError(f"laplace: rank is {rank}; pass 1 or more, or None for no limit")
-    if not (rtol > 0 and delta > 0 and passes >= 1):
+    if not (rtol > 0 and (delta is None or delta > 0) and passes >= 1):
         raise ValueError(f"laplace: rtol ({rtol}), delta ({delta}) and passes ({passes}) must be positive")
     key = jr.key(0) if key is None else key
     context_key, guard_key = jr.split(key)

@@ -12,6 +12,9 @@ from fsplaplace import kernels
 from fsplaplace._prior import Prior
 from fsplaplace.context import Sampler
 
+# Context points drawn for each unit's centre; the best spread of them are taken.
+_POOL = 10
+
 
 class MLP(eqx.Module):
     """A fully connected network; `layers` are `equinox.nn.Linear`."""
@@ -93,21 +96,38 @@ def matched_first_layer(
 ) -> tuple[Float[Array, "h d"], Float[Array, " h"]]:
     r"""Weights and biases of a first layer whose units vary on the prior's length scales, centred on context points.
 
-    Unit u is $\phi(w_u^\top (x - c_u))$ with $w_{ud} \sim \frac{2}{\ell_d}\, \mathcal N(0, 1)$ and $c_u$ a context point.
-    A kernel that is a sum gives each of its terms an equal share of the units.
+    Unit u is $\phi(w_u^\top (x - c_u))$ with $w_{ud} \sim \frac{c}{\ell_d}\, \mathcal N(0, 1)$, c = 2, and $c_u$ context points
+    spread evenly. In one dimension a prior of smoothness $\nu$ gets $c = 2 + 3.5 / \nu^2$: rough functions need steep
+    units. A kernel that is a sum gives each of its terms an equal share of the units.
 
     Returns weights (h, d) and biases (h,), for use in a network of any library.
     """
     place, draw = jr.split(key)
-    centres = context.sample(num_units, key=place).reshape(num_units, -1)
-    return _draw_units(prior, centres, draw)
+    pool = context.sample(_POOL * num_units, key=place)
+    return _draw_units(prior, pool.reshape(pool.shape[0], -1), num_units, draw)
 
 
 @eqx.filter_jit
-def _draw_units(prior: Prior, centres, key):
+def _draw_units(prior: Prior, pool, num_units: int, key):
     share, scale = jr.split(key)
     parts = prior.kernel if isinstance(prior.kernel, tuple) else (prior.kernel,)
-    rows = jnp.concatenate([kernels.lengthscales(part, centres.shape[1]) for part in parts])
-    lengthscales = rows[jr.permutation(share, jnp.arange(centres.shape[0]) % rows.shape[0])]
-    weight = 2.0 / lengthscales * jr.normal(scale, centres.shape, centres.dtype)
+    dimension = pool.shape[1]
+    lengths = jnp.concatenate([kernels.lengthscales(part, dimension) for part in parts])
+    smoothness = jnp.asarray([nu for part in parts for nu in kernels.smoothness(part)])
+    steepness = 2.0 + (3.5 / smoothness**2 if dimension == 1 else jnp.zeros_like(smoothness))
+    component = jr.permutation(share, jnp.arange(num_units) % lengths.shape[0])
+    centres = _spread(pool, num_units)
+    weight = (steepness[:, None] / lengths)[component] * jr.normal(scale, centres.shape, centres.dtype)
     return weight, -jnp.sum(weight * centres, axis=1)
+
+
+def _spread(pool: Float[Array, "k d"], count: int) -> Float[Array, "h d"]:
+    """Points of the pool, each the farthest from those before it: evenly spread where random ones leave gaps."""
+    scaled = pool / jnp.maximum(jnp.std(pool, axis=0), jnp.finfo(pool.dtype).tiny)
+
+    def step(nearest, _):
+        chosen = jnp.argmax(nearest)
+        return jnp.minimum(nearest, jnp.sum((scaled - scaled[chosen]) ** 2, axis=1)), chosen
+
+    start = jnp.sum((scaled - jnp.mean(scaled, axis=0)) ** 2, axis=1)
+    return pool[jax.lax.scan(step, start, length=count)[1]]

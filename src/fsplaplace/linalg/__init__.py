@@ -4,6 +4,8 @@ from fsplaplace.linalg._eigen import psd_factor as psd_factor
 from fsplaplace.linalg._golub_kahan import block_golub_kahan as block_golub_kahan
 from fsplaplace.linalg._lanczos import lanczos_inverse_factor as lanczos_inverse_factor
 from fsplaplace.linalg._pivoted_cholesky import pivoted_cholesky as pivoted_cholesky
+from fsplaplace.linalg._ridge import Probe as Probe
+from fsplaplace.linalg._ridge import Solution as Solution
 from fsplaplace.linalg._ridge import minimum_norm_solve as minimum_norm_solve
 from fsplaplace.linalg._ridge import ridge as ridge
 from fsplaplace.linalg._threads import one_blas_thread as one_blas_thread

@@ -1,13 +1,13 @@
 """Block Golub-Kahan bidiagonalisation: a basis of row space that explains given targets."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from fsplaplace.linalg._ridge import ridge
+from fsplaplace.linalg._ridge import Probe, Solution, ridge
 
 
 def block_golub_kahan(
@@ -16,8 +16,9 @@ def block_golub_kahan(
     targets: Float[Array, "n r"],
     *,
     passes: int,
-    delta: float,
-) -> tuple[Float[Array, "r p"], float]:
+    deltas: Sequence[float],
+    probe: tuple[Callable[[Float[Array, "k p"]], Float[Array, "g k"]], Callable[[np.ndarray], float]] | None = None,
+) -> Solution:
     r"""Rows of $S_0 \approx \arg\min_S \lVert J S - B \rVert^2 + \delta \lVert J \rVert^2 \lVert S \rVert^2$, matrix-free.
 
     Starting from the targets, alternate between the two sides,
@@ -34,10 +35,9 @@ def block_golub_kahan(
         transpose: columns $U \mapsto (J^\top U)^\top$.
         targets: $B$, of shape (n, r).
         passes: number of blocks of the basis; 2 or 3 are enough for the priors measured.
-        delta: the ridge, relative to the square of the largest singular value of $J$ in the basis.
-
-    Returns:
-        $S_0^\top$ of shape (r, p), and the relative residual $\lVert J S_0 - B \rVert_F / \lVert B \rVert_F$.
+        deltas: the ridge, relative to the square of the largest singular value of $J$ in the basis: one value, or
+            several of which the one with the lowest loss at the probe is taken.
+        probe: products of rows with the matrix at the probe, and the loss of what a solution reaches there.
 
     Time: `passes` products with $J$ and with $J^\top$ on r columns plus $O(p\,(r\,\mathrm{passes})^2)$; memory
     $O(p\, r\, \mathrm{passes})$.
@@ -49,9 +49,9 @@ def block_golub_kahan(
         block = _orthonormal_rows(transpose(_orthonormal_rows(last.T, None).T), basis)
         basis = jnp.concatenate([basis, block])
         image = jnp.concatenate([image, forward(block)], axis=1)
-    coefficients = ridge(np.asarray(image), np.asarray(targets), delta=delta)
-    misfit = np.linalg.norm(image @ coefficients - targets) / np.linalg.norm(targets)
-    return _combine(jnp.asarray(coefficients, targets.dtype), basis), float(misfit)
+    judge = None if probe is None else Probe(probe[0](basis), probe[1])
+    small = ridge(np.asarray(image), np.asarray(targets), deltas=deltas, probe=judge)
+    return Solution(_combine(jnp.asarray(small.rows, targets.dtype), basis), small.reached, small.delta)
 
 
 @eqx.filter_jit
@@ -66,5 +66,5 @@ def _orthonormal_rows(rows: Float[Array, "k p"], against: Float[Array, "l p"] | 
 
 
 @eqx.filter_jit
-def _combine(coefficients: Float[Array, "k r"], basis: Float[Array, "k p"]) -> Float[Array, "r p"]:
-    return coefficients.T @ basis
+def _combine(coefficients: Float[Array, "r k"], basis: Float[Array, "k p"]) -> Float[Array, "r p"]:
+    return coefficients @ basis
