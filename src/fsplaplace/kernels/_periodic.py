@@ -30,14 +30,20 @@ def periodic_features(
     x, y = jnp.asarray(kernel.slice_input(x)), jnp.asarray(kernel.slice_input(y))
     period = jnp.asarray(val(kernel.period), x.dtype).reshape(())
     radius = 0.5 / jnp.asarray(val(kernel.lengthscale), x.dtype)
-    # Few cycles from the origin, so that the phase keeps its digits.
-    centre = lax.stop_gradient(jnp.mean(y, axis=0))
+    centre = lax.stop_gradient(_remote_centre(y))
 
     def features(points):
         phase = 2.0 * jnp.pi * _remainder(points - centre, period) / period
         return jnp.concatenate([radius * jnp.cos(phase), radius * jnp.sin(phase)], axis=1)
 
     return features(x), features(y)
+
+
+def _remote_centre(points):
+    """Mean of points far from the origin, to count fewer cycles; zero for others, where shifting would round."""
+    mean = jnp.mean(points, axis=0)
+    spread = jnp.max(jnp.abs(points - mean), axis=0)
+    return jnp.where(jnp.abs(mean) > 2.0 * spread, mean, 0.0)
 
 
 def _remainder(t, period):
