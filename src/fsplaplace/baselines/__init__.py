@@ -7,5 +7,6 @@ and `predict_proba`, whatever the method.
 from fsplaplace.baselines._method import Method as Method
 from fsplaplace.baselines._posterior import FunctionPosterior as FunctionPosterior
 from fsplaplace.baselines.ensemble import Ensemble as Ensemble
+from fsplaplace.baselines.gp import ExactGP as ExactGP
 from fsplaplace.baselines.map import MAP as MAP
 from fsplaplace.baselines.weight_laplace import WeightLaplace as WeightLaplace

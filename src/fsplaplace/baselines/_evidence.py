@@ -29,7 +29,9 @@ class Evidence:
     curvature serves every noise.
     """
 
-    def __init__(self, curvature: Curvature, squared_norms, log_likelihood: float, chi_squared: float, num_targets: int):
+    def __init__(
+        self, curvature: Curvature, squared_norms, log_likelihood: float, chi_squared: float, num_targets: int
+    ):
         self.curvature, self.squared_norms = curvature, squared_norms
         self.log_likelihood, self.chi_squared, self.num_targets = log_likelihood, chi_squared, num_targets
 

@@ -4,6 +4,7 @@ import abc
 
 import equinox as eqx
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
+from paramax import NonTrainable
 
 from fsplaplace._check import check_problem
 from fsplaplace._model import Model
@@ -11,7 +12,7 @@ from fsplaplace._posterior import Posterior
 from fsplaplace._prior import Prior
 from fsplaplace.baselines._posterior import FunctionPosterior
 from fsplaplace.context import Sampler, around
-from fsplaplace.likelihoods import Likelihood
+from fsplaplace.likelihoods import Gaussian, Likelihood
 
 
 class Method(eqx.Module):
@@ -69,3 +70,8 @@ def default_context(method: Method, context: Sampler | None, X: Float[Array, "n 
             "instance fsplaplace.context.Data(other_images)"
         )
     return around(X)
+
+
+def has_learnable_scale(likelihood: Likelihood) -> bool:
+    """Whether it is a Gaussian whose noise may be fitted."""
+    return isinstance(likelihood, Gaussian) and not isinstance(likelihood.log_scale, NonTrainable)

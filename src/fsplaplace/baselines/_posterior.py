@@ -109,7 +109,7 @@ class LinearisedPosterior(FunctionPosterior):
         return outputs + jnp.moveaxis(moves, 2, 0)
 
     def draw_outputs(self, x, *, key, num_samples):
-        return _draw(*self._moments(x), key, num_samples)
+        return draw_gaussian(*self._moments(x), key, num_samples)
 
     def _moments(self, x):
         x = self.model.check_inputs(x, argument="x")
@@ -171,7 +171,8 @@ def _linearised_moments(model: Model, weight_covariance: WeightCovariance | None
 
 
 @eqx.filter_jit
-def _draw(mean, covariance, key, num_samples: int):
+def draw_gaussian(mean, covariance, key, num_samples: int):
+    """Draws of the outputs at each input from their mean (n, q) and covariance (n, q, q)."""
     eigenvalues, eigenvectors = jnp.linalg.eigh(covariance)
     roots = eigenvectors * jnp.sqrt(jnp.maximum(eigenvalues, 0))[:, None, :]
     noise = jr.normal(key, (num_samples, *mean.shape), mean.dtype)

@@ -50,7 +50,5 @@ def redrawn(model: Model, key: PRNGKeyArray) -> Model:
     """The network with every array of weights drawn anew from a Gaussian with that array's mean and spread."""
     leaves, structure = jax.tree.flatten(model.params)
     generator = np.random.default_rng(np.asarray(jr.key_data(key)).ravel())
-    drawn = [
-        jnp.asarray(generator.normal(np.mean(leaf), np.std(leaf), leaf.shape), model.dtype) for leaf in leaves
-    ]
+    drawn = [jnp.asarray(generator.normal(np.mean(leaf), np.std(leaf), leaf.shape), model.dtype) for leaf in leaves]
     return model.with_params(jax.tree.unflatten(structure, drawn))

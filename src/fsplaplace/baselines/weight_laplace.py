@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
-from paramax import NonTrainable
 
 from fsplaplace._check import check_problem
 from fsplaplace._memory import resolve_budget
@@ -16,7 +15,7 @@ from fsplaplace._model import Model
 from fsplaplace.baselines._curvature import check_memory, curvature
 from fsplaplace.baselines._evidence import Evidence, maximise_evidence
 from fsplaplace.baselines._kfac import check_layers
-from fsplaplace.baselines._method import Method
+from fsplaplace.baselines._method import Method, has_learnable_scale
 from fsplaplace.baselines._posterior import LinearisedPosterior
 from fsplaplace.baselines.map import MAP
 from fsplaplace.likelihoods import Gaussian, Likelihood
@@ -96,7 +95,7 @@ class WeightLaplace(Method):
             squared_norms = np.bincount(groups, np.asarray(part.weights, dtype=np.float64) ** 2)
             evidence = Evidence(data_curvature, squared_norms, *_fit_statistics(model, likelihood, X, targets))
             if isinstance(self.prior_precision, str):
-                best = maximise_evidence(evidence, tune_noise=_has_learnable_scale(likelihood))
+                best = maximise_evidence(evidence, tune_noise=has_learnable_scale(likelihood))
             else:
                 best = evidence.at(np.full(data_curvature.num_groups, float(self.prior_precision)))
             covariance = data_curvature.covariance(best.precision, best.noise_factor, model.dtype)
@@ -148,10 +147,6 @@ def _fit_statistics(model: Model, likelihood: Likelihood, X, targets) -> tuple[f
         return log_likelihood, 0.0, 0
     residual = (np.asarray(targets, np.float64) - np.asarray(outputs, np.float64)) / np.asarray(likelihood.scale)
     return log_likelihood, float(np.sum(residual**2)), residual.size
-
-
-def _has_learnable_scale(likelihood: Likelihood) -> bool:
-    return isinstance(likelihood, Gaussian) and not isinstance(likelihood.log_scale, NonTrainable)
 
 
 def _rescale_noise(likelihood: Likelihood, factor: float) -> Likelihood:
