@@ -96,9 +96,12 @@ def matched_first_layer(
 ) -> tuple[Float[Array, "h d"], Float[Array, " h"]]:
     r"""Weights and biases of a first layer whose units vary on the prior's length scales, centred on context points.
 
-    Unit u is $\phi(w_u^\top (x - c_u))$ with $w_{ud} \sim \frac{c}{\ell_d}\, \mathcal N(0, 1)$, c = 2, and $c_u$ context points
-    spread evenly. In one dimension a prior of smoothness $\nu$ gets $c = 2 + 3.5 / \nu^2$: rough functions need steep
-    units. A kernel that is a sum gives each of its terms an equal share of the units.
+    Unit u is $\phi(w_u^\top (x - c_u))$ with $c_u$ context points spread evenly, and
+
+    $$w_{ui} \sim \frac{2}{\ell_i \sqrt d} \Bigl(1 + \frac{1.75}{\nu^2 d^2}\Bigr)\, \mathcal N(0, 1)$$
+
+    for length scales $\ell_i$ and smoothness $\nu$: rough functions of few inputs need steep units. A kernel that is a
+    sum gives each of its terms an equal share of the units.
 
     Returns weights (h, d) and biases (h,), for use in a network of any library.
     """
@@ -114,7 +117,7 @@ def _draw_units(prior: Prior, pool, num_units: int, key):
     dimension = pool.shape[1]
     lengths = jnp.concatenate([kernels.lengthscales(part, dimension) for part in parts])
     smoothness = jnp.asarray([nu for part in parts for nu in kernels.smoothness(part)])
-    steepness = 2.0 + (3.5 / smoothness**2 if dimension == 1 else jnp.zeros_like(smoothness))
+    steepness = 2.0 / dimension**0.5 * (1.0 + 1.75 / (smoothness * dimension) ** 2)
     component = jr.permutation(share, jnp.arange(num_units) % lengths.shape[0])
     centres = _spread(pool, num_units)
     weight = (steepness[:, None] / lengths)[component] * jr.normal(scale, centres.shape, centres.dtype)
