@@ -10,7 +10,7 @@ import jax.random as jr
 import jax.scipy.linalg as jsl
 import numpy as np
 from gpjax.kernels import AbstractKernel
-from gpjax.mean_functions import AbstractMeanFunction, Constant, Zero
+from gpjax.mean_functions import Constant, Zero
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from fsplaplace import kernels
@@ -48,7 +48,11 @@ class Prior(eqx.Module):
         mean: Callable | ArrayLike | None = None,
         num_outputs: int | None = None,
     ):
-        parts = tuple(kernel) if isinstance(kernel, Sequence) else (kernel,)
+        parts = tuple(kernel) if isinstance(kernel, Sequence) and not isinstance(kernel, str) else (kernel,)
+        if not parts:
+            raise ValueError("Prior: kernel is an empty sequence; pass at least one kernel")
+        if num_outputs is not None and num_outputs < 1:
+            raise ValueError(f"Prior: num_outputs is {num_outputs}; pass 1 or more")
         for part in parts:
             if not isinstance(part, AbstractKernel):
                 raise TypeError(f"Prior: kernel must be a GPJax kernel, but got {type(part).__name__}")
@@ -59,8 +63,6 @@ class Prior(eqx.Module):
             raise ValueError("Prior: a sequence of kernels must hold single-output kernels, one per output")
         self.kernel = parts if isinstance(kernel, Sequence) else kernel
         self.num_outputs = own or num_outputs or 1
-        if self.num_outputs < 1:
-            raise ValueError(f"Prior: num_outputs is {num_outputs}; pass 1 or more")
         if mean is None:
             self.mean = Zero()
         elif callable(mean):
@@ -78,8 +80,7 @@ class Prior(eqx.Module):
     def mean_at(self, x: Float[Array, "n ..."]) -> Float[Array, "n q"]:
         r"""$\mu(x)$."""
         flat = _flatten(x)
-        values = jnp.asarray(self.mean(flat) if isinstance(self.mean, AbstractMeanFunction) else self.mean(x))
-        values = values.reshape(flat.shape[0], -1)
+        values = jnp.asarray(self.mean(flat)).reshape(flat.shape[0], -1)
         if values.shape[1] not in (1, self.num_outputs):
             raise ValueError(f"Prior: mean returned {values.shape[1]} outputs, but the prior has {self.num_outputs}")
         return jnp.broadcast_to(values, (flat.shape[0], self.num_outputs)).astype(flat.dtype)
@@ -170,19 +171,25 @@ class Prior(eqx.Module):
         Args:
             context_points: $C$, shape (m, ...).
             rank: the most columns in all, over all outputs; no limit by default up to 2,000 points, 500 per block
-                beyond.
+                beyond. More than the rank of $\Sigma(C, C)$ has no effect.
             rtol: directions whose eigenvalue is below `rtol` times the largest are dropped.
             memory_budget: bytes; a quarter of RAM by default.
         """
-        if rank is not None and rank < 1:
-            raise ValueError(f"Prior.factor: rank is {rank}; pass 1 or more, or None for no limit")
+        independent = 1 if self.structure == "joint" else self.num_outputs
+        if rank is not None and rank < independent:
+            raise ValueError(
+                f"Prior.factor: rank is {rank}; pass {independent} or more, one for each independent output, or None "
+                "for no limit"
+            )
         with jax.enable_x64(True):
             prior, points = to_double((self, _flatten(context_points)))
             return _factor(prior, points, rank, rtol, resolve_budget(memory_budget))
 
     def sample(self, x: Float[Array, "n ..."], *, key: PRNGKeyArray, num_samples: int = 1) -> Float[Array, "s n q"]:
         r"""Functions drawn from the prior at the points `x`. Time $O((nq)^3)$ for a multi-output kernel, else $O(n^3)$."""
-        factor = self.factor(x, rtol=1e-12).columns
+        x = x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(float)
+        # All directions, whatever the number of points: a draw with fewer would have too small a variance.
+        factor = self.factor(x, rank=x.shape[0] * self.num_outputs, rtol=1e-12).columns
         noise = jr.normal(key, (num_samples, factor.shape[2]), x.dtype)
         return self.mean_at(x) + jnp.einsum("nqr,sr->snq", factor.astype(x.dtype), noise)
 
