@@ -131,5 +131,7 @@ def _tail_variance(features):
 
 def _truncation(features: Float[Array, "n q r"], bound: Float[Array, "n q"]) -> int:
     """The fewest leading directions to drop so that no point's variance exceeds the prior's."""
-    within = jnp.all(_tail_variance(features) <= bound[:, :, None], axis=(0, 1))
+    # Away from the data the two are equal but for rounding, which must not cost a direction.
+    allowed = (1 + float(jnp.finfo(features.dtype).eps) ** 0.5) * bound
+    within = jnp.all(_tail_variance(features) <= allowed[:, :, None], axis=(0, 1))
     return int(jnp.argmax(within)) if bool(jnp.any(within)) else within.size
