@@ -9,4 +9,5 @@ from fsplaplace.baselines._posterior import FunctionPosterior as FunctionPosteri
 from fsplaplace.baselines.ensemble import Ensemble as Ensemble
 from fsplaplace.baselines.gp import ExactGP as ExactGP
 from fsplaplace.baselines.map import MAP as MAP
+from fsplaplace.baselines.sparse_gp import SparseGP as SparseGP
 from fsplaplace.baselines.weight_laplace import WeightLaplace as WeightLaplace

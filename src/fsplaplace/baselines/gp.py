@@ -119,7 +119,7 @@ class GPPosterior(FunctionPosterior):
         """Functions at these inputs together. Time cubic in their number."""
         if num_samples < 1:
             raise ValueError(f"GPPosterior.sample: num_samples is {num_samples}; pass 1 or more")
-        x = np.asarray(_check_points(x, self.X.shape[1]))
+        x = np.asarray(check_points(x, self.X.shape[1]))
         with jax.enable_x64(True), one_blas_thread():
             mean, blocks = _joint(self, jnp.asarray(x, jnp.float64))
             roots = np.stack([psd_factor(np.asarray(block))[0] for block in blocks])
@@ -133,7 +133,7 @@ class GPPosterior(FunctionPosterior):
     def _moments(self, x):
         if isinstance(x, jax.core.Tracer):
             return _marginal(cast(self, x.dtype), x)
-        x = np.asarray(_check_points(x, self.X.shape[1]))
+        x = np.asarray(check_points(x, self.X.shape[1]))
         # A block of cross-covariances and its product with the root.
         per_row = 4 * 8 * self.precision_root.shape[0] * self.precision_root.shape[1] * self.prior.num_outputs
         rows = rows_that_fit(per_row, resolve_budget(None) / 8, most=min(_MOST_ROWS, x.shape[0]))
@@ -142,7 +142,8 @@ class GPPosterior(FunctionPosterior):
             return cast((mean, covariance), jnp.dtype(self.dtype))
 
 
-def _check_points(x: ArrayLike, width: int) -> Float[np.ndarray, "n d"]:
+def check_points(x: ArrayLike, width: int) -> Float[np.ndarray, "n d"]:
+    """Test inputs as rows, or an error that says what is wrong with them."""
     points = np.asarray(x, dtype=float)
     if points.ndim < 2 or points[0].size != width:
         raise ValueError(f"x has shape {points.shape}, but the training inputs have {width} columns; pass (n, {width})")
