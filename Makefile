@@ -14,7 +14,7 @@ $(VENV)/.ready: pyproject.toml
 	touch $@
 
 demo: $(VENV)/.ready  ## The paper's sine task under four priors: a figure and a table against the exact GP.
-	$(BIN)/python examples/demo.py
+	$(BIN)/python -m fsplaplace.demo
 
 test: $(VENV)/.ready  ## The whole test suite.
 	$(PYTEST)
