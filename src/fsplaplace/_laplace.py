@@ -55,12 +55,14 @@ def laplace(
         model: the trained network (by `fsplaplace.train` or elsewhere). Not changed.
         prior, likelihood, X, y: as in `fsplaplace.train`.
         context_points: where the prior is enforced, (m, ...): cover every place you will predict at, and include the
-            training inputs. By default 500 points of `context.around(X)` and up to 500 training inputs.
+            training inputs. Repeated points count once. By default 500 points of `context.around(X)` and up to 500
+            training inputs.
         form: "covariance", or "precision" for the paper's algorithm.
         mean: what `predict` returns as mean: the network's output; the mode of the linearised model ("refined"), which
             finishes what training left undone; or whichever has the lower training objective at fresh points ("auto").
             The precision form has the network's only.
-        rank: the most directions to keep; no limit by default up to 2,000 context points.
+        rank: the most directions to keep; no limit by default up to 2,000 context points. More than there are has no
+            effect.
         rtol: relative size below which directions of the prior are dropped.
         delta: relative ridge of the pull-back. By default the power of ten for which the covariance implied at the guard
             points is closest to the prior's: about 1e-10 where the features can hold the prior, larger where they

@@ -83,10 +83,12 @@ class Model(eqx.Module):
             raise ValueError(f"{argument} has shape {values.shape}; pass at least one row, as (n, d)")
         if values.dtype.kind not in "fiub":
             raise ValueError(f"{argument} has dtype {values.dtype}; pass numbers")
+        with np.errstate(over="ignore"):  # a number too large for the weights' dtype is infinite below
+            values = values.astype(self.dtype)
         if not np.all(np.isfinite(values)):
             bad = int(np.argmin(np.isfinite(values.reshape(len(values), -1)).all(axis=1)))
             raise ValueError(f"{argument} has NaN or infinite values (first in row {bad}); remove or impute those rows")
-        return jnp.asarray(values.astype(self.dtype))
+        return jnp.asarray(values)
 
     def check_rows_independent(self, x: Float[Array, "n ..."]) -> None:
         """Refuse a network whose output for one row depends on the other rows of the batch."""

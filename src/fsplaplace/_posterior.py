@@ -82,7 +82,7 @@ class Posterior(eqx.Module):
         Works inside `jax.jit` and `jax.vmap`, and is differentiable in x. Time: one forward and r tangent passes (for one
         or two outputs a reverse pass and a matrix product); memory: $O(n q)$ and one block.
         """
-        x = self.model.check_inputs(x, argument="x")
+        x = self._check_inputs(x)
         rows = rows_per_block(self.model, x, self.rank, resolve_budget(memory_budget))
         core = functools.partial(_moments, self.model, self.shift, self.scale)
         mean, network, variance = map_rows(core, x, rows=rows)
@@ -92,14 +92,14 @@ class Posterior(eqx.Module):
         self, x: Float[ArrayLike, "n ..."], *, joint: bool = True
     ) -> Float[Array, "n q n q"] | Float[Array, "n q q"]:
         r"""$J(x) S S^\top J(x')^\top$ between all points and outputs, or (`joint=False`) between outputs at each point."""
-        features = self._features(self.model.check_inputs(x, argument="x"))
+        features = self._features(self._check_inputs(x))
         return jnp.einsum("nqr,mpr->nqmp" if joint else "nqr,npr->nqp", features, features)
 
     def sample(self, x: Float[ArrayLike, "n ..."], *, key: PRNGKeyArray, num_samples: int = 1) -> Float[Array, "s n q"]:
         r"""Functions $f(x) + J(x)(s + S \epsilon)$; the same key gives the same functions at any x. One jvp each."""
         if num_samples < 1:
             raise ValueError(f"Posterior.sample: num_samples is {num_samples}; pass 1 or more")
-        x = self.model.check_inputs(x, argument="x")
+        x = self._check_inputs(x)
         noise = jr.normal(key, (num_samples, self.rank), self.scale.dtype)
         moves = push_forward(self.model, x, self.shift + noise @ self.scale, budget=resolve_budget(None))
         return self.model(x) + jnp.moveaxis(moves, 2, 0)
@@ -124,7 +124,9 @@ class Posterior(eqx.Module):
             )
         if method not in ("monte-carlo", "probit"):
             raise ValueError(f"Posterior.predict_proba: method is {method!r}; pass 'monte-carlo' or 'probit'")
-        x = self.model.check_inputs(x, argument="x")
+        if num_samples < 1:
+            raise ValueError(f"Posterior.predict_proba: num_samples is {num_samples}; pass 1 or more")
+        x = self._check_inputs(x)
         prediction = self.predict(x)
         link = jax.nn.sigmoid if isinstance(self.likelihood, Bernoulli) else functools.partial(jax.nn.softmax, axis=-1)
         if method == "probit":
@@ -135,6 +137,14 @@ class Posterior(eqx.Module):
         for part in jnp.array_split(noise, -(-num_samples // 100)):
             total += jnp.sum(link(prediction.mean + jnp.einsum("nqr,sr->snq", features, part)), axis=0)
         return total / num_samples
+
+    def _check_inputs(self, x):
+        x = self.model.check_inputs(x, argument="x")
+        if x.shape[1:] != (wanted := self.context_points.shape[1:]):
+            raise ValueError(
+                f"x has rows of shape {x.shape[1:]}, but the model was fitted to {wanted}; pass the same columns"
+            )
+        return x
 
     def _features(self, x):
         return push_forward(self.model, x, self.scale, budget=resolve_budget(None))

@@ -279,7 +279,7 @@ def _factor(prior: Prior, points, rank: int | None, rtol: float, budget: float) 
                 + (f"pass rank={fits * copies * num_blocks}" if fits else "use fewer context points")
             )
         for block in np.asarray(_gram(prior, points[:: max(1, points.shape[0] // 200)])):
-            _eigen_columns(prior, block, rtol, limit)  # raises for a kernel that is not a covariance
+            checked_factor(prior, block, tolerance=_INDEFINITE)
         parts = [_nonzero(*_cholesky_columns(prior, points, output, rtol, limit)) for output in range(num_blocks)]
     kept, total = sum(part[1] for part in parts), sum(part[2] for part in parts)
     columns = place_columns(prior, [np.asarray(part[0]) for part in parts])
@@ -300,7 +300,8 @@ def place_columns(prior: Prior, parts: list[Float[np.ndarray, "N k"]]) -> Float[
     return columns
 
 
-def _eigen_columns(prior: Prior, block, rtol: float, limit: int | None):
+def checked_factor(prior: Prior, block: Float[np.ndarray, "N N"], *, tolerance: float):
+    """`psd_factor` of a block of `gram`; refused if not finite, or negative in some direction by more than rounding."""
     if not np.all(np.isfinite(block)):
         raise ValueError(
             f"Prior: the kernel {_kernel_name(prior)} gave NaN or infinite covariances at the context points; check its "
@@ -308,12 +309,17 @@ def _eigen_columns(prior: Prior, block, rtol: float, limit: int | None):
         )
     columns, eigenvalues = psd_factor(block)
     largest, smallest = float(eigenvalues[0]), float(eigenvalues[-1])
-    if largest <= 0 or smallest < -_INDEFINITE * largest:
+    if largest <= 0 or smallest < -tolerance * largest:
         raise ValueError(
             f"Prior: the kernel {_kernel_name(prior)} is not positive semi-definite at the context points (eigenvalues "
             f"from {smallest:.3g} to {largest:.3g}); use a valid covariance function"
         )
-    keep = int(np.sum(eigenvalues > rtol * largest))
+    return columns, eigenvalues
+
+
+def _eigen_columns(prior: Prior, block, rtol: float, limit: int | None):
+    columns, eigenvalues = checked_factor(prior, block, tolerance=_INDEFINITE)
+    keep = int(np.sum(eigenvalues > rtol * eigenvalues[0]))
     keep = keep if limit is None else min(keep, limit)
     return columns[:, :keep], float(np.sum(eigenvalues[:keep])), float(np.sum(eigenvalues))
 

@@ -15,7 +15,7 @@ from paramax import NonTrainable
 from fsplaplace import _checkpoint
 from fsplaplace._check import check_problem
 from fsplaplace._model import Model
-from fsplaplace._prior import Prior
+from fsplaplace._prior import Prior, checked_factor
 from fsplaplace._progress import progress_bar
 from fsplaplace.context import Sampler
 from fsplaplace.likelihoods import Likelihood
@@ -23,6 +23,8 @@ from fsplaplace.linalg import one_blas_thread
 
 # Steps between visits to the host: for progress, validation, checkpoints and the check for divergence.
 _CHUNK = 100
+# Covariances in the inputs' dtype: rounding of float32 stays below this share of the largest eigenvalue.
+_INDEFINITE = 1e-4
 
 
 class History(eqx.Module):
@@ -83,7 +85,8 @@ def train(
         y: targets, (n,), (n, q), or labels.
         steps: optimiser steps.
         optimizer: any Optax optimiser; by default Adam with a step size that falls from 1e-2 to 0 along a cosine.
-        batch_size: rows per step, reshuffled every epoch; all rows by default.
+        batch_size: rows per step, reshuffled every epoch; all rows by default. Rows that do not fill a last batch sit
+            out the epoch.
         num_context: context points per step.
         jitter: added to the diagonal of $\Sigma(C, C)$, relative to its mean: from the first value down to the second
             over the first half of the steps, in equal ratios. Large at first, because a nearly singular prior pins the
@@ -118,7 +121,9 @@ def train(
     state = _State(trainable, optimizer.init(trainable), order, jnp.zeros((), jnp.int32))
     record = _Record.empty(trainable)
     if checkpoint is not None:
-        identity = _checkpoint.fingerprint(problem, fixed, state, key, str(optimizer.init), held_out)
+        identity = _checkpoint.fingerprint(
+            problem, model, fixed, state, key, _first_update(optimizer, trainable), held_out
+        )
         state, record = _checkpoint.restore(checkpoint, (state, record), identity)
 
     advance = _advance_by_steps if _has_convolution(model, X) else _advance_in_loop
@@ -137,7 +142,7 @@ def train(
     best = record.best if held_out is not None else state.trainable
     params, fitted = eqx.combine(best, fixed, is_leaf=_is_frozen)
     history = History(*map(jnp.asarray, (record.nll, record.norm, record.validation_step, record.validation_loss)))
-    return Trained(model.with_params(params), fitted, history, float(jitter[1]))
+    return Trained(model.with_params(params), fitted, history, float(problem.jitter_at(len(record.nll) - 1)))
 
 
 class _Problem(eqx.Module):
@@ -155,7 +160,7 @@ class _Problem(eqx.Module):
     def jitter_at(self, step):
         first, last = self.jitter
         done = jnp.minimum(step / max(1, self.steps // 2), 1.0)
-        return jnp.exp((1 - done) * jnp.log(first) + done * jnp.log(last))
+        return first ** (1 - done) * last**done
 
     def batch(self, state: "_State", key):
         """This epoch's permutation of the rows, and the slice of it that this step takes (None: all rows)."""
@@ -292,6 +297,13 @@ def _adam(learning_rate: float, steps: int) -> optax.GradientTransformation:
     return optax.adam(optax.cosine_decay_schedule(learning_rate, steps))
 
 
+@eqx.filter_jit
+def _first_update(optimizer, trainable):
+    """What the optimiser makes of gradients of one: its settings, as far as they can be seen from outside."""
+    gradients = jax.tree.map(jnp.ones_like, trainable)
+    return optimizer.update(gradients, optimizer.init(trainable), trainable)[0]
+
+
 def _is_frozen(node) -> bool:
     return isinstance(node, NonTrainable)
 
@@ -305,9 +317,8 @@ def _has_convolution(model: Model, x) -> bool:
 
 
 @eqx.filter_jit
-def _validation_loss(trainable, fixed, model, X, targets, held_likelihood_rows):
+def _validation_loss(trainable, fixed, model, X, targets):
     params, likelihood = eqx.combine(trainable, fixed, is_leaf=_is_frozen)
-    likelihood = likelihood if held_likelihood_rows is None else likelihood.rows(held_likelihood_rows)
     return -jnp.mean(likelihood.log_prob(model.evaluate(params, X), targets))
 
 
@@ -315,20 +326,27 @@ def _hold_out(model, likelihood, validation, X, targets, key):
     """Training rows, and held-out rows or None."""
     if validation is None:
         return (X, targets), None
+    if likelihood.rows(slice(0, 1)) is not likelihood:
+        raise ValueError(
+            "train: a likelihood with one scale per training row has none for held-out rows; leave validation out, or use one "
+            "scale"
+        )
     if isinstance(validation, tuple):
         held = model.check_inputs(validation[0], argument="validation[0]")
-        return (X, targets), (held, likelihood.check_targets(validation[1], num_rows=held.shape[0]), None)
+        if held.shape[1:] != X.shape[1:]:
+            raise ValueError(
+                f"validation[0] has rows of shape {held.shape[1:]}, but X has {X.shape[1:]}; pass inputs of the same width"
+            )
+        return (X, targets), (held, likelihood.check_targets(validation[1], num_rows=held.shape[0]))
     count = X.shape[0]
     held = round(count * validation)
     if not 0 < held < count:
         raise ValueError(
             f"train: validation={validation} holds out {held} of {count} rows; pass a fraction that leaves both"
         )
-    if likelihood.rows(slice(0, 1)) is not likelihood:
-        raise ValueError("train: a likelihood with a scale per row needs validation=(X, y), not a fraction")
     order = np.asarray(jr.permutation(key, count))
     kept, out = order[held:], order[:held]
-    return (X[kept], targets[kept]), (X[out], targets[out], None)
+    return (X[kept], targets[kept]), (X[out], targets[out])
 
 
 def _check_options(*, steps, num_context, patience, jitter, batch_size):
@@ -347,8 +365,9 @@ def _check_context(prior, points, X):
             f"train: context points have shape {points.shape[1:]} per row, but X has {X.shape[1:]}; build the context from "
             "bounds of the same width"
         )
-    if not np.all(np.isfinite(eqx.filter_jit(Prior.gram)(prior, points))):
-        raise ValueError("train: the kernel gave NaN or infinite covariances at context points; check its parameters")
+    with one_blas_thread():
+        for block in np.asarray(eqx.filter_jit(Prior.gram)(prior, points)):
+            checked_factor(prior, block, tolerance=_INDEFINITE)
 
 
 def _check_finite(nll, norm, step, jitter):

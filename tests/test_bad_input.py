@@ -1,0 +1,204 @@
+"""What the whole pipeline says to input it cannot use; nothing is clipped to look right."""
+
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from gpjax.kernels import RBF, AbstractKernel
+
+import fsplaplace as fsp
+
+X = np.linspace(-1, 1, 8)[:, None]
+Y = np.sin(3 * X[:, 0])
+POINTS = np.linspace(-1.5, 1.5, 15)[:, None]
+BOX = fsp.context.Uniform(-1.5, 1.5)
+GAUSSIAN = fsp.likelihoods.Gaussian(0.1)
+
+
+class Broken(AbstractKernel):
+    """NaN everywhere, or minus the squared distance, which is no covariance."""
+
+    value: float | None = None
+
+    def __init__(self, value=None):
+        self.value = value
+        super().__init__()
+
+    def __call__(self, x, y):
+        return jnp.sum(0 * x) + self.value if self.value is not None else -jnp.sum((x - y) ** 2)
+
+
+def network(num_inputs=1, num_outputs=1):
+    key = jr.key(0)
+    return fsp.as_model(
+        (
+            lambda params, x: jnp.tanh(x @ params[0]) @ params[1],
+            (jr.normal(key, (num_inputs, 6)), jr.normal(key, (6, num_outputs))),
+        )
+    )
+
+
+def train(model=None, prior=None, likelihood=GAUSSIAN, context=BOX, X=X, y=Y):
+    model, prior = model or network(), prior or fsp.Prior(RBF(lengthscale=0.5))
+    return fsp.train(model, prior, likelihood, context, X, y, key=jr.key(0), steps=2, num_context=10, progress=False)
+
+
+def laplace(model=None, prior=None, likelihood=GAUSSIAN, X=X, y=Y, context_points=POINTS, **options):
+    model, prior = model or network(), prior or fsp.Prior(RBF(lengthscale=0.5))
+    return fsp.laplace(model, prior, likelihood, X, y, context_points=context_points, **options)
+
+
+def with_value(array, value, row=3):
+    array = array.copy()
+    array[row] = value
+    return array
+
+
+WRONG_DATA = [
+    ({"X": with_value(X, np.nan)}, r"X has NaN or infinite values \(first in row 3\); remove or impute those rows"),
+    ({"X": with_value(X, np.inf)}, r"X has NaN or infinite values \(first in row 3\)"),
+    ({"X": with_value(X, 1e300)}, r"X has NaN or infinite values \(first in row 3\)"),
+    ({"y": with_value(Y, np.nan)}, r"Gaussian: y has NaN or infinite values \(first in row 3\)"),
+    ({"y": with_value(Y, -np.inf)}, r"Gaussian: y has NaN or infinite values \(first in row 3\)"),
+    ({"X": X[:0], "y": Y[:0]}, r"X has shape \(0, 1\); pass at least one row, as \(n, d\)"),
+    ({"X": X[:, 0]}, r"X has shape \(8,\); pass at least one row, as \(n, d\)"),
+    ({"y": Y[:5]}, r"Gaussian: y has shape \(5,\), but X has 8 rows; pass one target per row"),
+    ({"X": X.astype(str)}, r"X has dtype <U\d+; pass numbers"),
+    ({"X": np.hstack([X, X])}, r"<lambda> cannot take X with rows of shape \(2,\)"),
+    (
+        {"y": np.column_stack([Y, Y])},
+        r"<lambda> has 1 outputs, but Gaussian needs 2 for this y; change the network's last",
+    ),
+    ({"model": network(num_outputs=2)}, r"<lambda> has 2 outputs, but the prior has 1; .* pass num_outputs=2 to Prior"),
+    (
+        {"prior": fsp.Prior(RBF(), num_outputs=3)},
+        r"<lambda> has 1 outputs, but the prior has 3; change the network's last layer",
+    ),
+    (
+        {"prior": fsp.Prior(Broken(np.nan))},
+        r"Prior: the kernel Broken gave NaN or infinite covariances at the context points; check its parameters",
+    ),
+    (
+        {"prior": fsp.Prior(Broken())},
+        r"Prior: the kernel Broken is not positive semi-definite at the context points \(eigenvalues from",
+    ),
+    (
+        {"likelihood": fsp.likelihoods.Bernoulli(), "y": np.arange(8) % 3},
+        r"Bernoulli: y must hold 0 and 1, but it has values from 0 to 2",
+    ),
+    (
+        {
+            "likelihood": fsp.likelihoods.Categorical(3),
+            "y": np.arange(8),
+            "model": network(num_outputs=3),
+            "prior": fsp.Prior(RBF(), num_outputs=3),
+        },
+        r"Categorical: y must lie in 0, ..., 2, but it has values from 0 to 7; recode the labels or change num_classes",
+    ),
+    (
+        {"likelihood": fsp.likelihoods.Categorical(3), "y": np.arange(8) % 3},
+        r"<lambda> has 1 outputs, but Categorical needs 3 for this y",
+    ),
+    (
+        {"model": fsp.as_model((lambda params, x: (x - x.mean(axis=0)) @ params, jnp.ones((1, 1))))},
+        r"<lambda> depends on the batch \(outputs move by",
+    ),
+]
+
+
+@pytest.mark.parametrize("fit", [train, laplace])
+@pytest.mark.parametrize(("arguments", "message"), WRONG_DATA)
+def test_wrong_data_is_refused_before_anything_is_computed(fit, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        fit(**arguments)
+
+
+@pytest.mark.parametrize("fit", [train, laplace])
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"model": lambda x: x}, r"model must be a Model, but got function; wrap the network with fsplaplace.as_model"),
+        ({"prior": RBF()}, r"prior must be a Prior, but got RBF"),
+        ({"likelihood": 0.1}, r"likelihood must be a Likelihood, but got float"),
+    ],
+)
+def test_arguments_of_another_type_are_refused(fit, arguments, message):
+    with pytest.raises(TypeError, match=message):
+        fit(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"context_points": with_value(POINTS, np.nan)},
+            r"context_points has NaN or infinite values \(first in row 3\)",
+        ),
+        ({"context_points": POINTS[:0]}, r"context_points has shape \(0, 1\); pass at least one row"),
+        (
+            {"context_points": np.hstack([POINTS] * 3)},
+            r"context_points has rows of shape \(3,\), but X has \(1,\); pass points of the same width",
+        ),
+        ({"guard_points": np.ones((4, 2))}, r"guard_points has rows of shape \(2,\), but X has \(1,\)"),
+        ({"form": "inverse"}, r"laplace: form is 'inverse'; pass one of 'covariance', 'precision'"),
+        ({"mean": "map"}, r"laplace: mean is 'map'; pass one of 'auto', 'network', 'refined'"),
+        ({"solver": "cg"}, r"laplace: solver is 'cg'; pass one of 'auto', 'dense', 'golub-kahan'"),
+        ({"rank": 0}, r"laplace: rank is 0; pass 1 or more, or None for no limit"),
+        ({"rtol": 0.0}, r"laplace: rtol \(0.0\), delta \(1e-10\) and passes \(3\) must be positive"),
+        ({"delta": -1.0}, r"laplace: rtol \(1e-06\), delta \(-1.0\)"),
+        ({"memory_budget": 0}, r"memory_budget is 0; pass a positive number of bytes"),
+        ({"form": "precision", "mean": "refined"}, r"laplace: the precision form has the network's mean only"),
+        (
+            {"X": np.ones((4, 1)), "y": Y[:4], "context_points": None},
+            r"around: all 4 rows of X are equal, .* pass bounds",
+        ),
+    ],
+)
+def test_wrong_options_of_laplace_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        laplace(**arguments)
+
+
+def test_a_dense_solver_beyond_the_budget_is_refused_with_the_way_out():
+    with pytest.raises(MemoryError, match=r"laplace: solver='dense' needs .* pass solver='golub-kahan'"):
+        laplace(solver="dense", memory_budget=8000.0)
+
+
+def test_context_of_another_width_is_refused_in_training():
+    wide = fsp.context.Uniform([0.0, 0.0], [1.0, 1.0])
+    with pytest.raises(ValueError, match=r"train: context points have shape \(2,\) per row, but X has \(1,\)"):
+        train(context=wide)
+
+
+def test_inputs_without_columns_of_their_own_need_context_points():
+    images = np.zeros((4, 2, 2))
+    model = fsp.as_model((lambda params, x: x.reshape(x.shape[0], -1) @ params, jnp.ones((4, 1))))
+    with pytest.raises(ValueError, match=r"laplace: there are no default context points for inputs of shape \(2, 2\)"):
+        laplace(model, X=images, y=np.zeros(4), context_points=None)
+
+
+def test_integers_are_numbers():
+    """Integer inputs and targets give exactly what their floating-point copies give."""
+    inputs, targets = np.arange(-4, 4)[:, None], np.arange(8)
+    points = np.arange(-6, 6)[:, None]
+    for fit in (
+        lambda X, y, C: train(X=X, y=y).model.weights,
+        lambda X, y, C: laplace(X=X, y=y, context_points=C).scale,
+    ):
+        np.testing.assert_array_equal(
+            fit(inputs, targets, points), fit(inputs.astype(float), targets.astype(float), points.astype(float))
+        )
+
+
+def test_training_works_with_one_row_and_with_equal_rows():
+    for inputs in (X[:1], np.repeat(X[:1], 5, axis=0)):
+        run = train(X=inputs, y=np.full(len(inputs), 0.3))
+        assert np.all(np.isfinite(run.history.objective))
+
+
+def test_a_failed_fit_leaves_the_callers_objects_as_they_were():
+    model = network()
+    before = np.asarray(model.weights)
+    with pytest.raises(ValueError, match=r"NaN"):
+        train(model, X=with_value(X, np.nan))
+    np.testing.assert_array_equal(model.weights, before)
