@@ -5,4 +5,7 @@ from fsplaplace.tuning._fit_prior import fit_prior as fit_prior
 from fsplaplace.tuning._marginal_likelihood import log_marginal_likelihood as log_marginal_likelihood
 from fsplaplace.tuning._report import FitReport as FitReport
 from fsplaplace.tuning._report import ParameterRow as ParameterRow
+from fsplaplace.tuning._tune import Tuned as Tuned
+from fsplaplace.tuning._tune import tune as tune
+from fsplaplace.tuning._tune import tune_and_train as tune_and_train
 from fsplaplace.tuning.labels import dirichlet_labels as dirichlet_labels

@@ -120,9 +120,9 @@ def fit_prior(
     for note in notes:
         warnings.warn(f"fit_prior: {note}", UserWarning, stacklevel=2)
     report = FitReport(
-        rows=rows, objective="log marginal likelihood", value=best.value, restarts=ends, restart_rows=restart_rows,
-        num_rows=inputs.shape[0] if exact else batch_size, method=best.method, evaluations=best.evaluations,
-        seconds=time.perf_counter() - began, notes=tuple(notes),
+        rows=rows, objective="log marginal likelihood", value=best.value, trace=best.trace, restarts=ends,
+        restart_rows=restart_rows, num_rows=inputs.shape[0] if exact else batch_size, method=best.method,
+        evaluations=best.evaluations, seconds=time.perf_counter() - began, notes=tuple(notes),
     )  # fmt: skip
     if noise_scale is not None:
         likelihood = with_log_scale(likelihood, best.vector[space.size :])

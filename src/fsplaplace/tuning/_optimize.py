@@ -26,12 +26,13 @@ class Box(NamedTuple):
 
 
 class Optimum(NamedTuple):
-    """The best vector found, its value, who found it and after how many evaluations."""
+    """The best vector found, its value, who found it, after how many evaluations, and the values on the way."""
 
     vector: Float[np.ndarray, " P"]
     value: float
     method: str
     evaluations: int
+    trace: tuple[float, ...] = ()
 
 
 def maximize(objective: Objective, start: Float[np.ndarray, " P"], box: Box, *, max_steps: int = 200) -> Optimum:
@@ -52,15 +53,17 @@ def maximize(objective: Objective, start: Float[np.ndarray, " P"], box: Box, *, 
 
     bounds = np.stack([(box.lower - start) / box.unit, (box.upper - start) / box.unit], axis=1)
     initial = best.value
+    trace = [initial]
     result = minimize(
         negative, np.zeros_like(start), jac=True, method="L-BFGS-B", bounds=bounds,
         options={"maxiter": max_steps, "ftol": 1e-11, "gtol": 1e-6},
+        callback=lambda intermediate_result: trace.append(-float(intermediate_result.fun)),
     )  # fmt: skip
     stuck = best.value <= initial and np.linalg.norm(result.jac) > 1e-3 * (1 + abs(initial))
     if np.isfinite(best.value) and not stuck:
-        return Optimum(best.vector, best.value, "L-BFGS", best.evaluations)
+        return Optimum(best.vector, best.value, "L-BFGS", best.evaluations, tuple(trace))
     adam(best, start, box, steps=max_steps)
-    return Optimum(best.vector, best.value, "Adam", best.evaluations)
+    return Optimum(best.vector, best.value, "Adam", best.evaluations, (initial, best.value))
 
 
 def adam(

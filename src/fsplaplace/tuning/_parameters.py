@@ -41,8 +41,9 @@ class ParameterSpace(eqx.Module):
     places: tuple[Place, ...] = eqx.field(static=True)
     mean_places: tuple[Place, ...] = eqx.field(static=True)
 
-    def __init__(self, prior: Prior, *, skip: frozenset[int] = frozenset()):
-        """`skip`: the `id` of nodes to leave alone although they could be trained."""
+    def __init__(self, prior: Prior, *, skip: frozenset[int] = frozenset(), profile_mean: bool = True):
+        """`skip`: the `id` of nodes to leave alone although they could be trained; `profile_mean=False`: the parameters
+        of a linear mean belong to the vector, too."""
         self.prior = prior
         found = [
             Place(leaf, name, jnp.shape(_raw(node)), isinstance(node, _POSITIVE))
@@ -52,7 +53,7 @@ class ParameterSpace(eqx.Module):
         kernel = [place for place in found if place.name.startswith("kernel")]
         mean = [place for place in found if place.name.startswith("mean")]
         mean = mean if isinstance(prior.mean, AbstractMeanFunction) else []
-        linear = _is_linear(prior.mean)
+        linear = profile_mean and _is_linear(prior.mean)
         self.places = tuple(kernel if linear else kernel + mean)
         self.mean_places = tuple(mean if linear else [])
 

@@ -12,7 +12,7 @@ from fsplaplace._prior import Prior
 from fsplaplace.tuning._marginal_likelihood import profile_likelihood
 from fsplaplace.tuning._optimize import Box
 from fsplaplace.tuning._parameters import ParameterSpace
-from fsplaplace.tuning._starts import starts_from_data
+from fsplaplace.tuning._starts import redundant_parameters, starts_from_data
 
 # Noise as a fraction of the targets' standard deviation: first value and bounds.
 NOISE = (0.3, 1e-4, 3.0)
@@ -78,7 +78,8 @@ def set_up(
     """
     double = to_double(prior)
     found = starts_from_data(double, X, y)
-    space = ParameterSpace(double, skip=found.redundant)
+    space = ParameterSpace(double, skip=redundant_parameters(double))
+    start, given, box = _ranges(space, found.by_id, y, noise_scale)
     origin, design = _mean_design(space, jnp.asarray(X))
     space = eqx.tree_at(lambda tree: tree.prior, space, origin)
     if shared_constant:
@@ -92,7 +93,6 @@ def set_up(
         design,
         shape,
     )
-    start, given, box = _ranges(ParameterSpace(double, skip=found.redundant), found.by_id, y, noise_scale)
     return SetUp(problem, start, given, box, _notes(found.constant_columns, start.size, design.shape[2], y))
 
 

@@ -40,6 +40,7 @@ class FitReport(eqx.Module):
         rows: one per number.
         objective: what was maximised.
         value: its value at the end (for minibatches the mean over the last ones).
+        trace: its values along the last stage's path; empty for minibatches.
         restarts: its values at the end of each restart, on `restart_rows` rows.
         restart_rows: how many rows the restarts saw.
         num_rows: how many rows the last stage saw at once.
@@ -52,6 +53,7 @@ class FitReport(eqx.Module):
     rows: tuple[ParameterRow, ...]
     objective: str = eqx.field(static=True)
     value: float
+    trace: tuple[float, ...]
     restarts: tuple[float, ...]
     restart_rows: int = eqx.field(static=True)
     num_rows: int = eqx.field(static=True)

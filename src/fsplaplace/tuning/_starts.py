@@ -34,10 +34,9 @@ class Start(NamedTuple):
 
 
 class Starts(NamedTuple):
-    """Starts by the `id` of the parameter; and parameters that say nothing the others do not say already."""
+    """Starts by the `id` of the parameter, and columns of X that never change."""
 
     by_id: dict[int, Start]
-    redundant: frozenset[int]
     constant_columns: list[int]
 
 
@@ -45,14 +44,37 @@ def starts_from_data(prior: Prior, X: Float[np.ndarray, "n d"], y: Float[np.ndar
     """Length scales from distances between rows, variances from the targets', periods from a periodogram."""
     survey = _Survey(X, y)
     found: dict[int, Start] = {}
-    redundant: set[int] = set()
     if isinstance(prior.kernel, tuple):
         for output, kernel in enumerate(prior.kernel):
             survey.use_output(output)
-            _visit(kernel, survey, survey.variance, 1.0, found, redundant)
+            _visit(kernel, survey, survey.variance, 1.0, found)
     else:
-        _visit(prior.kernel, survey, survey.variance, 1.0, found, redundant)
-    return Starts(found, frozenset(redundant), survey.constant_columns)
+        _visit(prior.kernel, survey, survey.variance, 1.0, found)
+    return Starts(found, survey.constant_columns)
+
+
+def redundant_parameters(prior: Prior) -> frozenset[int]:
+    """The `id` of parameters that say nothing the others do not say already: all but one scale of a product."""
+    parts = prior.kernel if isinstance(prior.kernel, tuple) else (prior.kernel,)
+    return frozenset(id(node) for part in parts for node in _redundant(part))
+
+
+def _redundant(kernel: Any) -> list:
+    match kernel:
+        case SumKernel():
+            return [node for part in kernel.kernels for node in _redundant(part)]
+        case ProductKernel():
+            others = [node for part in kernel.kernels[1:] for node in _own_scale(part)]
+            return others + [node for part in kernel.kernels for node in _redundant(part)]
+        case Helmholtz():
+            potentials = [part for part in (kernel.potential, kernel.stream) if part is not None]
+            return [node for part in potentials for node in _redundant(part)]
+        case MultiOutputKernel():
+            # The coregionalisation matrix has the scale.
+            latent = kernel.latent_kernels
+            return [node for part in latent for node in (*_own_scale(part), *_redundant(part))]
+        case _:
+            return []
 
 
 class _Survey:
@@ -121,31 +143,28 @@ class _Survey:
         return (float(1 / frequencies[np.argmax(power)]), *bounds)
 
 
-def _visit(kernel: Any, survey: _Survey, variance: float, spread: float, found: dict, redundant: set) -> None:
+def _visit(kernel: Any, survey: _Survey, variance: float, spread: float, found: dict) -> None:
     """Starts of one kernel that is to explain `variance`; `spread` sets terms of a sum on different length scales."""
     if isinstance(kernel, SumKernel):
         count = len(kernel.kernels)
         for position, part in enumerate(kernel.kernels):
             shrink = 10.0 ** (-position / max(1, count - 1))
-            _visit(part, survey, variance / count, spread * shrink, found, redundant)
+            _visit(part, survey, variance / count, spread * shrink, found)
     elif isinstance(kernel, ProductKernel):
         first, *others = kernel.kernels
         for part in others:
-            # One factor's variance scales the whole product.
-            redundant.update(id(leaf) for leaf in _own_scale(part))
             variance = variance / _scale_of(part)
-            _visit(part, survey, 1.0, spread, found, redundant)
-        _visit(first, survey, variance, spread, found, redundant)
+            _visit(part, survey, 1.0, spread, found)
+        _visit(first, survey, variance, spread, found)
     elif isinstance(kernel, Helmholtz):
         parts = [part for part in (kernel.potential, kernel.stream) if part is not None]
         for part in parts:
             scale = survey.lengthscale(survey.active(kernel), ()).value * spread
-            _visit(part, survey, float(variance / len(parts) * scale**2), spread, found, redundant)
+            _visit(part, survey, float(variance / len(parts) * scale**2), spread, found)
     elif isinstance(kernel, MultiOutputKernel):
         for matrix, latent in kernel.components:
-            redundant.update(id(leaf) for leaf in _own_scale(latent))
             _coregionalisation(matrix, survey, _scale_of(latent) * len(kernel.components), found)
-            _visit(latent, survey, 1.0, spread, found, redundant)
+            _visit(latent, survey, 1.0, spread, found)
     else:
         _leaf(kernel, survey, variance, spread, found)
 
@@ -158,9 +177,9 @@ def _leaf(kernel: AbstractKernel, survey: _Survey, variance: float, spread: floa
             size = variance / max(float(np.mean(np.sum(survey.rows[:, columns] ** 2, axis=1))), 1e-300)
         elif isinstance(kernel, White):
             size = 0.1 * variance
-        _place(found, node, size, 1e-6 * size, 1e4 * size)
+        _place(found, node, size, 1e-6 * size, 1e2 * size)
     if isinstance(kernel, Constant):
-        _place(found, kernel.constant, variance, 0.0, 1e4 * variance)
+        _place(found, kernel.constant, variance, 0.0, 1e2 * variance)
     if (node := getattr(kernel, "lengthscale", None)) is not None:
         shape = np.shape(val(node))
         if isinstance(kernel, Periodic):
