@@ -1,12 +1,17 @@
 """The methods that FSP-Laplace is compared with, behind one call shape.
 
-`method.fit(model, X, y, likelihood, key=key, prior=prior, context=context)` returns a posterior with `predict`, `sample`
-and `predict_proba`, whatever the method.
+`method.fit(model, X, y, likelihood, key=key, prior=prior, context=context)` returns a posterior with `predict`,
+`sample` and `predict_proba`, whatever the method.
 """
 
 from fsplaplace.baselines._method import Method as Method
 from fsplaplace.baselines._posterior import FunctionPosterior as FunctionPosterior
+from fsplaplace.baselines._registry import by_name as by_name
+from fsplaplace.baselines._registry import names as names
 from fsplaplace.baselines.ensemble import Ensemble as Ensemble
+from fsplaplace.baselines.fsp_laplace import FSPLaplace as FSPLaplace
+from fsplaplace.baselines.fvi import FVI as FVI
+from fsplaplace.baselines.gfsvi import GFSVI as GFSVI
 from fsplaplace.baselines.gp import ExactGP as ExactGP
 from fsplaplace.baselines.map import MAP as MAP
 from fsplaplace.baselines.sparse_gp import SparseGP as SparseGP
