@@ -10,6 +10,7 @@ from fsplaplace import _glm
 from fsplaplace._data import data_blocks
 from fsplaplace._diagnostics import Diagnostics, Stages, stack, subset, variance_ratios
 from fsplaplace._jacobian import jacobian_matrix, pull_back, push_forward
+from fsplaplace._mean import MEAN_JITTER, score_means
 from fsplaplace._memory import format_bytes, itemsize
 from fsplaplace._model import Model
 from fsplaplace._posterior import Posterior
@@ -24,7 +25,6 @@ _LARGEST_DENSE = 2000
 _RANK_MULTIPLE = 16
 # Guard points times outputs that the ridge is chosen on: enough to rank ridges, small enough to be free.
 _MOST_GUARD_ROWS = 400
-_MEAN_JITTER = 1e-4
 
 
 def covariance_form(
@@ -54,7 +54,10 @@ def covariance_form(
     places = {"context": subset(points), "training": subset(X), "guard": subset(guards)}
     features = np.asarray(push_forward(model, stack(places), directions, budget=budget))
     ratios = variance_ratios(prior, places, features[:, :, :-1])
-    objectives = _mean_objectives(model, prior, blocks, mode, guards, features[-guards.shape[0] :, :, -1])
+    refined_shift = features[-places["guard"].shape[0] :, :, -1]
+    criterion, objectives = score_means(
+        model, prior, likelihood, X, targets, blocks, mode, places["guard"], refined_shift
+    )
     chosen = mean if mean != "auto" else min(objectives, key=lambda name: objectives[name])
     stages.finish("diagnostics", features.nbytes)
 
@@ -62,7 +65,7 @@ def covariance_form(
     if chosen == "network":
         # The curvature belongs where the mean is: at the network's own outputs.
         with jax.enable_x64(True):
-            precision = _glm.posterior_precision(_at_network(blocks), np.zeros_like(mode.z))
+            precision = _glm.posterior_precision(_glm.at_network(blocks), np.zeros_like(mode.z))
     scale, shift = _posterior_scale(directions, precision, factor.rank)
     stages.finish("posterior", 2 * scale.nbytes)
     return Posterior(
@@ -75,8 +78,8 @@ def covariance_form(
         log_evidence=jnp.asarray(log_evidence, model.dtype),
         diagnostics=Diagnostics(
             form="covariance", solver=solver, factorisation=factor.method, mean=chosen, rank=factor.rank,
-            captured=factor.captured, pull_back_residual=misfit, ratios=ratios, objectives=objectives,
-            jitter=_MEAN_JITTER, delta=delta, stages=stages.records,
+            captured=factor.captured, pull_back_residual=misfit, ratios=ratios, criterion=criterion,
+            objectives=objectives, jitter=MEAN_JITTER, delta=delta, stages=stages.records,
         ),
     )  # fmt: skip
 
@@ -175,31 +178,6 @@ def _pull_back_bytes(factor: PriorFactor, directions, solver: str, passes: int) 
 @eqx.filter_jit
 def _replace_last(directions, weights):
     return directions.at[-1].set(weights @ directions)
-
-
-def _at_network(blocks: _glm.Blocks) -> _glm.Blocks:
-    """The same data with the network's own outputs as offsets."""
-    return lambda: (eqx.tree_at(lambda block: block.offset, block, block.network) for block in blocks())
-
-
-def _mean_objectives(
-    model: Model, prior: Prior, blocks: _glm.Blocks, mode: _glm.Mode, guards, shift_at_guards
-) -> dict[str, float]:
-    """The training objective of both means, its norm taken at points that are not context points."""
-    network = model(guards)
-    with jax.enable_x64(True):
-        double = to_double((prior, guards, network, jnp.asarray(shift_at_guards)))
-        norms = np.asarray(_half_squared_norms(*double))
-        network_loss = _glm.objective(_at_network(blocks), np.zeros_like(mode.z))
-    losses = np.array([network_loss, mode.value - 0.5 * mode.z @ mode.z])
-    values = np.nan_to_num(norms + losses, nan=np.inf)
-    return {"network": float(values[0]), "refined": float(values[1])}
-
-
-@eqx.filter_jit
-def _half_squared_norms(prior, guards, network, shift):
-    residual = jnp.stack([network, network + shift]) - prior.mean_at(guards)
-    return 0.5 * jax.vmap(lambda values: prior.squared_norm(guards, values, jitter=_MEAN_JITTER))(residual)
 
 
 def _posterior_scale(directions, precision: Float[np.ndarray, "k k"], rank: int):

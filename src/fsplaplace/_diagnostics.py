@@ -42,7 +42,8 @@ class Diagnostics(eqx.Module):
         captured: share of the prior's variance at the context points that the factor holds.
         pull_back_residual: relative misfit of the network's features to that factor.
         ratios: implied over stated prior variance at context, training and guard points; 1 everywhere is perfect.
-        objectives: the training objective of each mean at fresh points; the lower is the better.
+        criterion: how the two means were compared at the guard points.
+        objectives: the score of each mean by that criterion; the lower is the better.
         jitter: relative jitter of the norm in `objectives`.
         delta: relative ridge of the pull-back.
         stages: seconds and bytes of each stage.
@@ -56,6 +57,7 @@ class Diagnostics(eqx.Module):
     captured: Float[Array, ""]
     pull_back_residual: float
     ratios: dict[str, Ratio]
+    criterion: str = eqx.field(static=True)
     objectives: dict[str, float]
     jitter: float = eqx.field(static=True)
     delta: float = eqx.field(static=True)
@@ -63,7 +65,7 @@ class Diagnostics(eqx.Module):
 
     @property
     def mean_gain(self) -> float:
-        """By how much the chosen mean's objective is below the other's; 0 if only one was evaluated."""
+        """By how much the chosen mean's score is below the other's; 0 if only one was evaluated."""
         others = [value for name, value in self.objectives.items() if name != self.mean]
         return min(others) - self.objectives[self.mean] if others and self.mean in self.objectives else 0.0
 
@@ -75,7 +77,9 @@ class Diagnostics(eqx.Module):
         for name, ratio in self.ratios.items():
             values = f"{float(ratio.smallest):.3f}, {float(ratio.median):.3f}, {float(ratio.largest):.3f}"
             table.add_row(f"implied / stated prior variance, {name}", values + " (min, median, max)")
-        table.add_row("mean", f"{self.mean}, objective lower by {self.mean_gain:.3g}" if self.objectives else self.mean)
+        table.add_row(
+            "mean", f"{self.mean}, {self.criterion} lower by {self.mean_gain:.3g}" if self.objectives else self.mean
+        )
         for name, stage in self.stages.items():
             table.add_row(name, f"{float(stage.seconds):.3f} s, {format_bytes(float(stage.bytes))}")
         console = Console(width=100, color_system=None)

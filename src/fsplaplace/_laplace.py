@@ -21,6 +21,7 @@ from fsplaplace.linalg import one_blas_thread
 
 _NUM_GUARDS = 200
 _NUM_CONTEXT = 500
+_NUM_TRAINING = 500
 
 
 def laplace(
@@ -39,6 +40,7 @@ def laplace(
     solver: Literal["auto", "dense", "golub-kahan"] = "auto",
     passes: int = 3,
     guard_points: Float[ArrayLike, "g ..."] | None = None,
+    include_training: bool = True,
     memory_budget: float | None = None,
     key: PRNGKeyArray | None = None,
 ) -> Posterior:
@@ -59,8 +61,9 @@ def laplace(
             training inputs.
         form: "covariance", or "precision" for the paper's algorithm.
         mean: what `predict` returns as mean: the network's output; the mode of the linearised model ("refined"), which
-            finishes what training left undone; or whichever has the lower training objective at fresh points ("auto").
-            The precision form has the network's only.
+            finishes what training left undone; or the better of the two at the guard points ("auto"): the one closer to
+            the exact Gaussian process where that is cheap (Gaussian likelihood, at most 1,000 targets), else the one
+            with the lower training objective. The precision form has the network's only.
         rank: the most directions to keep; no limit by default up to 2,000 context points. More than there are has no
             effect.
         rtol: relative size below which directions of the prior are dropped.
@@ -72,6 +75,8 @@ def laplace(
         guard_points: points off the context set at which the implied prior is compared with the kernel, the two means
             are compared, and the precision form's variance is bounded (only if given here, there). By default 200
             points between pairs of context points.
+        include_training: add up to 500 training inputs (divided by the number of outputs) to the context points of the
+            covariance form: the prior must hold where the data are.
         memory_budget: bytes any single stage may take; a quarter of RAM by default.
         key: for the default guard and context points; a fixed key by default.
     """
@@ -90,6 +95,8 @@ def laplace(
     key = jr.key(0) if key is None else key
     context_key, guard_key = jr.split(key)
     points = _context_points(model, X, context_points, context_key)
+    if include_training and form == "covariance":
+        points = _with_training(points, X, most=max(1, _NUM_TRAINING // prior.num_outputs), key=context_key)
     given = guard_points is not None
     guards = _checked(model, guard_points, X, "guard_points") if given else _between(points, guard_key)
     budget = resolve_budget(memory_budget)
@@ -117,9 +124,14 @@ def _context_points(model: Model, X, context_points, key) -> Float[Array, "m ...
             f"laplace: there are no default context points for inputs of shape {X.shape[1:]}; pass context_points, for instance "
             "images from another data set"
         )
-    sample, choose = jr.split(key)
-    rows = X if X.shape[0] <= _NUM_CONTEXT else X[jr.choice(choose, X.shape[0], (_NUM_CONTEXT,), replace=False)]
-    return _distinct(jnp.concatenate([around(X).sample(_NUM_CONTEXT, key=sample).astype(X.dtype), rows]))
+    return _distinct(around(X).sample(_NUM_CONTEXT, key=key).astype(X.dtype))
+
+
+def _with_training(points, X, *, most: int, key) -> Float[Array, "k ..."]:
+    rows = np.asarray(X)
+    if rows.shape[0] > most:
+        rows = rows[np.asarray(jr.permutation(key, rows.shape[0]))[:most]]
+    return _distinct(jnp.asarray(np.concatenate([np.asarray(points), rows])))
 
 
 def _checked(model: Model, points, X, argument: str) -> Float[Array, "m ..."]:
@@ -135,7 +147,7 @@ def _distinct(points: Float[Array, "m ..."]) -> Float[Array, "k ..."]:
     """Points without exact repetitions, in their order: a repeated point adds nothing to the prior."""
     flat = np.asarray(points).reshape(points.shape[0], -1)
     _, first = np.unique(flat, axis=0, return_index=True)
-    return points if first.size == points.shape[0] else points[jnp.asarray(np.sort(first))]
+    return points if first.size == points.shape[0] else jnp.asarray(np.asarray(points)[np.sort(first)])
 
 
 @eqx.filter_jit

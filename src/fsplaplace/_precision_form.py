@@ -76,7 +76,7 @@ def precision_form(
         log_evidence=jnp.asarray(log_evidence, model.dtype),
         diagnostics=Diagnostics(
             form="precision", solver="lanczos", factorisation="Lanczos", mean="network", rank=keep - drop,
-            captured=jnp.asarray(jnp.nan), pull_back_residual=float("nan"), ratios=ratios, objectives={},
+            captured=jnp.asarray(jnp.nan), pull_back_residual=float("nan"), ratios=ratios, criterion="", objectives={},
             jitter=0.0, delta=0.0, stages=stages.records,
         ),
     )  # fmt: skip
