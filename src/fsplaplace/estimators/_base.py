@@ -1,0 +1,171 @@
+"""What both estimators share: from checked arrays to a posterior, and from a posterior to numbers."""
+
+import io
+import pickle
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from gpjax.kernels import AbstractKernel
+from jaxtyping import Array, Float, PRNGKeyArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, check_random_state, validate_data
+
+from fsplaplace._model import Model, as_model
+from fsplaplace._network import mlp
+from fsplaplace._precision import to_double
+from fsplaplace._prior import Prior
+from fsplaplace.context import Data, Mixture, Sampler, around
+from fsplaplace.estimators._approximate import approximate
+from fsplaplace.estimators._kernels import kernel_by_name
+from fsplaplace.estimators._pickle import FunctionPickler
+from fsplaplace.estimators._rows import Rows, Scale, padded_size
+from fsplaplace.likelihoods import Likelihood
+from fsplaplace.tuning import fit_prior
+
+# Training inputs near which context points are drawn; a step shuffles them all.
+_MOST_CONTEXT_ROWS = 1024
+
+
+class FSPEstimator(BaseEstimator):
+    """The constructor and the fit that `FSPRegressor` and `FSPClassifier` share."""
+
+    def __init__(
+        self,
+        *,
+        kernel: str | AbstractKernel = "matern32",
+        ard: bool = True,
+        network: Sequence[int] | Any = (50, 50),
+        method: str = "fsp-laplace",
+        steps: int = 2000,
+        num_context: int = 1000,
+        standardize: bool = True,
+        fit_prior: bool = True,
+        random_state: int | np.random.RandomState | None = None,
+        progress: bool = False,
+    ):
+        self.kernel = kernel
+        self.ard = ard
+        self.network = network
+        self.method = method
+        self.steps = steps
+        self.num_context = num_context
+        self.standardize = standardize
+        self.fit_prior = fit_prior
+        self.random_state = random_state
+        self.progress = progress
+
+    def _fit(
+        self,
+        X: Float[np.ndarray, "n d"],
+        y: Float[np.ndarray, "n q"],
+        sample_weight,
+        likelihood: Likelihood,
+        *,
+        num_outputs: int,
+        scale_targets: bool,
+    ) -> None:
+        """Set `posterior_`, `prior_`, `input_scale_` and `target_scale_` from data that has been checked."""
+        seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
+        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        rows = Rows.collect(X, y, weights)
+        if rows.X.shape[0] < 2:
+            raise ValueError(
+                f"{type(self).__name__}: n_samples=1: all rows with a weight above zero are the same; pass at least "
+                "two different ones"
+            )
+        self.input_scale_ = Scale.of(rows.X, rows.weights) if self.standardize else Scale.none(X.shape[1])
+        scaled = self.standardize and scale_targets
+        self.target_scale_ = Scale.of(rows.y, rows.weights) if scaled else Scale.none(y.shape[1])
+        rows = rows._replace(X=self.input_scale_.apply(rows.X), y=self.target_scale_.apply(rows.y))
+
+        prior_key, network_key, fit_key = jr.split(jr.key(seed), 3)
+        prior, likelihood = self._prior(rows, likelihood, num_outputs, prior_key)
+        context = _context(rows.X, prior_key)
+        model = self._model(prior, context, network_key)
+        self.prior_ = prior
+        self.posterior_ = approximate(
+            self.method, model, prior, likelihood, context, rows,
+            steps=self.steps, num_context=self.num_context, key=fit_key, progress=self.progress,
+        )  # fmt: skip
+
+    def _prior(self, rows: Rows, likelihood: Likelihood, num_outputs: int, key: PRNGKeyArray):
+        """The prior and the likelihood's noise, by marginal likelihood unless there is nothing to fit."""
+        kernel = kernel_by_name(self.kernel, rows.X.shape[1], ard=self.ard)
+        prior = Prior(kernel, num_outputs=num_outputs)
+        if not (self.fit_prior and np.any(np.ptp(rows.y, axis=0) > 0)):
+            return prior, likelihood
+        index = rows.repeated()
+        with warnings.catch_warnings():
+            # An input that does not matter has a length scale at its bound: what `ard` is for. The report says it.
+            warnings.filterwarnings("ignore", message="fit_prior:", category=UserWarning)
+            fitted = fit_prior(
+                prior, rows.X[index], _flat(rows.y[index]), likelihood,
+                key=key, ard=self.ard, standard_errors=False,
+            )  # fmt: skip
+        self.prior_report_ = fitted.report
+        return fitted.prior, fitted.likelihood
+
+    def _model(self, prior: Prior, context: Sampler, key: PRNGKeyArray) -> Model:
+        if not _is_widths(self.network):
+            return as_model(self.network)
+        return as_model(mlp(list(self.network), prior=prior, context=context, key=key, activation=tanh))
+
+    def _points(self, X) -> tuple[Float[np.ndarray, "k d"], int]:
+        """Checked and scaled inputs, padded to a round number of rows, and how many of them there are."""
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=np.float64)
+        x = self.input_scale_.apply(X)
+        return np.concatenate([x, np.repeat(x[:1], padded_size(len(x)) - len(x), axis=0)]), len(x)
+
+    def _double_posterior(self):
+        """The posterior in float64: predictions are then the same to nine digits in whatever batches they are made.
+
+        Call it inside `jax.enable_x64(True)`.
+        """
+        return to_double(self.posterior_)
+
+    def _functions(self, X, n_samples: int, random_state) -> Float[np.ndarray, "s n q"]:
+        """Functions drawn from the posterior, in the network's units."""
+        x, count = self._points(X)
+        seed = check_random_state(random_state).randint(np.iinfo(np.int32).max)
+        with jax.enable_x64(True):
+            draws = self._double_posterior().sample(x, key=jr.key(seed), num_samples=n_samples)
+        return np.asarray(draws, np.float64)[:, :count]
+
+    def __getstate__(self):
+        buffer = io.BytesIO()
+        FunctionPickler(buffer, pickle.HIGHEST_PROTOCOL).dump(super().__getstate__())
+        return {"pickled": buffer.getvalue()}
+
+    def __setstate__(self, state):
+        super().__setstate__(pickle.loads(state["pickled"]))
+
+
+def tanh(x: Float[Array, "..."]) -> Float[Array, "..."]:
+    """The default activation, as a function that pickle can name."""
+    return jnp.tanh(x)
+
+
+def _context(X: Float[np.ndarray, "n d"], key: PRNGKeyArray) -> Mixture:
+    """`around(X)` with a round number of training inputs in it, so that data sets of similar size share programs."""
+    box, data = around(X).samplers
+    generator = np.random.default_rng(np.asarray(jr.key_data(key)).ravel())
+    chosen = generator.permutation(len(X))[:_MOST_CONTEXT_ROWS]
+    return Mixture([box, Data(np.resize(X[chosen], (padded_size(len(chosen)), X.shape[1])), jitter=data.jitter)])
+
+
+def _flat(y: Float[np.ndarray, "n q"]) -> Float[np.ndarray, "..."]:
+    return y[:, 0] if y.shape[1] == 1 else y
+
+
+def _is_widths(network) -> bool:
+    return (
+        isinstance(network, Sequence)
+        and len(network) > 0
+        and all(isinstance(item, int | np.integer) for item in network)
+    )

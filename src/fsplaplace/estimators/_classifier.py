@@ -1,0 +1,78 @@
+"""Classification with scikit-learn's conventions."""
+
+import jax
+import numpy as np
+from jaxtyping import Float
+from scipy.special import expit, softmax
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, check_random_state, column_or_1d, validate_data
+
+from fsplaplace.estimators._base import FSPEstimator
+from fsplaplace.likelihoods import Bernoulli, Categorical
+
+
+class FSPClassifier(ClassifierMixin, FSPEstimator):
+    """A neural network with a Gaussian-process prior over functions, for classification.
+
+    As `FSPRegressor`, with one logit for two classes and one per class for more. The kernel's parameters are fitted to
+    Gaussian stand-ins for the labels (`fsplaplace.tuning.dirichlet_labels`).
+
+    Args:
+        kernel, ard, network, method, steps, num_context, fit_prior, random_state, progress: as in `FSPRegressor`; a
+            network of your own needs one output for two classes, one per class for more.
+        standardize: inputs to mean 0 and standard deviation 1.
+
+    Attributes:
+        classes_: the labels, sorted: the columns of `predict_proba`.
+        posterior_, prior_, prior_report_, input_scale_, n_features_in_, feature_names_in_: as in `FSPRegressor`.
+    """
+
+    def fit(self, X, y, sample_weight=None):
+        """Fit to inputs (n, d) and labels (n,); a weight is the number of observations a row stands for."""
+        X, y = map(np.asarray, validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2))
+        y = column_or_1d(y, warn=True)
+        check_classification_targets(y)
+        self.classes_, labels = np.unique(y, return_inverse=True)
+        seen = labels if sample_weight is None else labels[np.broadcast_to(sample_weight, labels.shape) > 0]
+        if np.unique(seen).size < 2:
+            raise ValueError(
+                f"{type(self).__name__} needs samples of at least 2 classes in the data, but the data contains "
+                f"only one class: {self.classes_[0 if seen.size == 0 else seen[0]]!r}"
+            )
+        count = self.classes_.size
+        self._fit(
+            X, labels[:, None].astype(np.float64), sample_weight, Bernoulli() if count == 2 else Categorical(count),
+            num_outputs=1 if count == 2 else count, scale_targets=False,
+        )  # fmt: skip
+        return self
+
+    def predict_proba(self, X) -> Float[np.ndarray, "n c"]:
+        """Probabilities of the classes, averaged over functions drawn from the posterior."""
+        x, count = self._points(X)
+        with jax.enable_x64(True):
+            probabilities = self._double_posterior().predict_proba(x)
+        probabilities = np.asarray(probabilities, np.float64)[:count]
+        if self.classes_.size == 2:
+            return np.column_stack([1.0 - probabilities, probabilities])
+        return probabilities / probabilities.sum(axis=1, keepdims=True)
+
+    def predict_log_proba(self, X) -> Float[np.ndarray, "n c"]:
+        """Logarithms of `predict_proba`."""
+        return np.log(self.predict_proba(X))
+
+    def predict(self, X):
+        """The most probable class of each input."""
+        check_is_fitted(self)
+        return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
+
+    def sample_y(self, X, n_samples: int = 1, random_state=0):
+        """Labels (n, n_samples): each column from one function drawn from the posterior."""
+        logits = self._functions(X, n_samples, random_state)
+        two = self.classes_.size == 2
+        probabilities = np.concatenate([1 - expit(logits), expit(logits)], axis=2) if two else softmax(logits, axis=2)
+        generator = check_random_state(random_state)
+        generator.randint(np.iinfo(np.int32).max)
+        levels = generator.uniform(size=logits.shape[:2])[:, :, None]
+        drawn = np.minimum(np.sum(np.cumsum(probabilities, axis=2) < levels, axis=2), self.classes_.size - 1)
+        return self.classes_[drawn.T]

@@ -1,0 +1,108 @@
+"""Regression with scikit-learn's conventions."""
+
+import jax
+import numpy as np
+from jaxtyping import Float
+from sklearn.base import MultiOutputMixin, RegressorMixin
+from sklearn.utils.validation import check_random_state, validate_data
+
+from fsplaplace.estimators._base import FSPEstimator
+from fsplaplace.likelihoods import Gaussian
+
+# The noise, relative to the targets, where there is nothing to fit it to.
+_UNFITTED_NOISE = 0.1
+
+
+class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
+    r"""A neural network with a Gaussian-process prior over functions, for regression.
+
+    Inputs and targets are standardised; kernel and noise maximise the marginal likelihood; a network whose features
+    match the kernel is trained under that prior; its Laplace posterior gives the uncertainty.
+
+    Args:
+        kernel: "rbf", "matern12", "matern32", "matern52", "rational_quadratic", "periodic", "linear", a sum such as
+            "linear+matern32", or a GPJax kernel.
+        ard: one length scale per input.
+        network: widths of the hidden layers, or any network that `fsplaplace.as_model` accepts, with one output per
+            target.
+        method: "fsp-laplace", or a method it is compared with: "gp", "sparse-gp", "map", "ensemble", "laplace", "kfac",
+            "diagonal", "last-layer", "fvi", "gfsvi".
+        steps: of the optimiser.
+        num_context: points at which the prior is enforced, half of them training inputs where there are enough.
+        standardize: inputs and targets to mean 0 and standard deviation 1. Without, kernel parameters are in your
+            units.
+        fit_prior: fit kernel and noise; False keeps the kernel as given and takes a noise of a tenth of the targets'
+            standard deviation.
+        random_state: a number for results that repeat.
+        progress: show progress bars.
+
+    Attributes:
+        posterior_: the posterior over functions, in standardised units (see `input_scale_` and `target_scale_`).
+        prior_: the fitted prior, and `prior_report_`: how it was fitted, as a table.
+        noise_: standard deviation of the noise in the targets' units; one per target where there are several.
+        n_features_in_, feature_names_in_: as in scikit-learn.
+
+    A fit takes $O(n^3)$ for the marginal likelihood up to 1,500 rows, `steps` passes through the network, and
+    $O(m^3)$ for m context points.
+    """
+
+    def fit(self, X, y, sample_weight=None):
+        """Fit to inputs (n, d) and targets (n,) or (n, q); a weight is the number of observations a row stands for."""
+        checked = validate_data(self, X, y, dtype=np.float64, y_numeric=True, multi_output=True, ensure_min_samples=2)
+        X, y = map(np.asarray, checked)
+        targets = y.astype(np.float64).reshape(len(y), -1)
+        num_outputs = targets.shape[1]
+        noise = Gaussian(_UNFITTED_NOISE if num_outputs == 1 else np.full(num_outputs, _UNFITTED_NOISE))
+        self._fit(X, targets, sample_weight, noise, num_outputs=num_outputs, scale_targets=True)
+        fitted = self.posterior_.likelihood
+        assert isinstance(fitted, Gaussian)
+        noise = np.asarray(fitted.scale, np.float64) * self.target_scale_.std
+        self._target_shape = y.shape[1:]
+        self.noise_ = noise if self._target_shape else float(noise[0])
+        return self
+
+    def predict(self, X, return_std: bool = False, return_cov: bool = False):
+        """The mean of new targets at the inputs (n, d), with their standard deviations or their covariance.
+
+        Both include the noise; the covariance is between inputs, for each target. Shapes (n,), (n,) and (n, n), or (n, q), (n, q) and (n, n, q) for several targets.
+        """
+        if return_std and return_cov:
+            raise RuntimeError("At most one of return_std or return_cov can be requested.")
+        x, count = self._points(X)
+        with jax.enable_x64(True):
+            posterior = self._double_posterior()
+            prediction = posterior.predict(x)
+            if return_cov:
+                covariance = self._covariance(posterior, x[:count])
+        mean = self._shaped(
+            np.asarray(prediction.mean, np.float64)[:count] * self.target_scale_.std + self.target_scale_.mean
+        )
+        if return_std:
+            variance = np.asarray(prediction.total_variance, np.float64)[:count]
+            return mean, self._shaped(np.sqrt(variance) * self.target_scale_.std)
+        if return_cov:
+            return mean, covariance[:, :, 0] if not self._target_shape else covariance
+        return mean
+
+    def sample_y(self, X, n_samples: int = 1, random_state=0, *, noise: bool = True):
+        """Targets drawn from the posterior, (n, n_samples) or (n, q, n_samples); functions where `noise` is False."""
+        draws = self.target_scale_.invert(self._functions(X, n_samples, random_state))
+        if noise:
+            # Another stream than the functions', which use the first number of this one.
+            generator = check_random_state(random_state)
+            generator.randint(np.iinfo(np.int32).max)
+            draws = draws + generator.normal(size=draws.shape) * np.reshape(self.noise_, (-1,))
+        samples = np.moveaxis(draws, 0, 2)
+        return samples if self._target_shape else samples[:, 0]
+
+    def _covariance(self, posterior, x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n n q"]:
+        if not hasattr(posterior, "covariance"):
+            raise ValueError(
+                f"return_cov: method={self.method!r} gives no covariance between inputs; pass return_std=True, "
+                "or draw with sample_y"
+            )
+        joint = np.einsum("nqmq->nmq", np.asarray(posterior.covariance(x), np.float64)) * self.target_scale_.std**2
+        return joint + np.eye(len(x))[:, :, None] * np.reshape(self.noise_, (-1,)) ** 2
+
+    def _shaped(self, values: Float[np.ndarray, "n q"]) -> Float[np.ndarray, "n ..."]:
+        return values.reshape(len(values), *self._target_shape)

@@ -1,0 +1,86 @@
+"""Training rows in one order, with their weights; and the scale of their columns."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+# Below this number rows are not worth padding to less.
+_SMALLEST = 16
+# The marginal likelihood is not computed on more repetitions than this.
+_MOST_REPEATED = 10_000
+
+
+class Rows(NamedTuple):
+    """Distinct rows, sorted, with the number of observations each stands for.
+
+    The order and the merging make a fit depend on the data as a set: shuffled rows give the same fit, and a row with
+    weight 2 the same as that row twice.
+    """
+
+    X: Float[np.ndarray, "n d"]
+    y: Float[np.ndarray, "n q"]
+    weights: Float[np.ndarray, " n"]
+
+    @classmethod
+    def collect(
+        cls, X: Float[np.ndarray, "n d"], y: Float[np.ndarray, "n q"], weights: Float[np.ndarray, " n"]
+    ) -> "Rows":
+        """Rows of weight zero are left out, rows that repeat are merged."""
+        used = weights > 0
+        table, index = np.unique(np.column_stack([X, y])[used], axis=0, return_inverse=True)
+        merged = np.bincount(index.ravel(), weights[used], minlength=table.shape[0])
+        return cls(table[:, : X.shape[1]], table[:, X.shape[1] :], merged)
+
+    @property
+    def weighted(self) -> bool:
+        """Whether any row stands for other than one observation."""
+        return not np.all(self.weights == 1.0)
+
+    def padded(self) -> "Rows":
+        """With rows of weight zero up to a round number, so that data sets of similar size share compiled programs."""
+        missing = padded_size(self.X.shape[0]) - self.X.shape[0]
+        repeat = lambda values: np.concatenate([values, np.repeat(values[:1], missing, axis=0)])  # noqa: E731
+        return Rows(repeat(self.X), repeat(self.y), np.concatenate([self.weights, np.zeros(missing)]))
+
+    def repeated(self) -> Int[np.ndarray, " k"]:
+        """Indices in which each row occurs as often as its weight says, rounded so that all of them add up."""
+        count = self.X.shape[0]
+        if not self.weighted:
+            return np.arange(count)
+        total = self.weights.sum()
+        size = int(np.clip(round(total), count, max(count, _MOST_REPEATED)))
+        edges = np.round(np.cumsum(self.weights) * (size / total)).astype(int)
+        return np.repeat(np.arange(count), np.diff(edges, prepend=0))
+
+
+class Scale(NamedTuple):
+    """Location and scale of columns."""
+
+    mean: Float[np.ndarray, " d"]
+    std: Float[np.ndarray, " d"]
+
+    @classmethod
+    def of(cls, values: Float[np.ndarray, "n d"], weights: Float[np.ndarray, " n"]) -> "Scale":
+        """Weighted means and standard deviations; one for a column that does not vary."""
+        mean = np.average(values, axis=0, weights=weights)
+        std = np.sqrt(np.average((values - mean) ** 2, axis=0, weights=weights))
+        constant = std <= 1e-12 * np.maximum(np.abs(mean), 1e-100)
+        return cls(mean, np.where(constant, 1.0, std))
+
+    @classmethod
+    def none(cls, width: int) -> "Scale":
+        """Columns as they are."""
+        return cls(np.zeros(width), np.ones(width))
+
+    def apply(self, values: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+        return (values - self.mean) / self.std
+
+    def invert(self, values: Float[np.ndarray, "... d"]) -> Float[np.ndarray, "... d"]:
+        return values * self.std + self.mean
+
+
+def padded_size(count: int) -> int:
+    """The next of a sequence of sizes that are at most a quarter apart."""
+    step = max(_SMALLEST, 1 << max(0, count.bit_length() - 3))
+    return -(-count // step) * step

@@ -1,0 +1,50 @@
+"""Observations that count more or less than once."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from paramax import AbstractUnwrappable, non_trainable, unwrap
+
+from fsplaplace.likelihoods import Likelihood
+
+
+class Weighted(Likelihood):
+    r"""$\log p(y_i \mid f_i)$ times $w_i$: the row counts as $w_i$ observations, and one of weight zero not at all.
+
+    Args:
+        likelihood: of one observation, without parameters that belong to single rows.
+        weights: one per training row.
+    """
+
+    likelihood: Likelihood
+    weights: AbstractUnwrappable
+
+    def __init__(self, likelihood: Likelihood, weights: Float[np.ndarray, " n"]):
+        self.likelihood = likelihood
+        self.weights = non_trainable(jnp.asarray(weights, dtype=float))
+
+    def log_density(self, output, target):
+        return self.likelihood.log_density(output, target)
+
+    def log_prob(self, outputs, targets):
+        return self._each(outputs) * self.likelihood.log_prob(outputs, targets)
+
+    def curvature(self, outputs, targets):
+        return self._each(outputs)[:, None, None] * self.likelihood.curvature(outputs, targets)
+
+    def curvature_product(self, outputs, targets, vectors):
+        return self._each(outputs)[:, None, None] * self.likelihood.curvature_product(outputs, targets, vectors)
+
+    def num_outputs(self, targets):
+        return self.likelihood.num_outputs(targets)
+
+    def check_targets(self, targets, *, num_rows):
+        return self.likelihood.check_targets(targets, num_rows=num_rows)
+
+    def rows(self, index):
+        return eqx.tree_at(lambda tree: jax.tree.leaves(tree.weights), self, replace_fn=lambda leaf: leaf[index])
+
+    def _each(self, outputs: Array) -> Float[Array, " n"]:
+        return unwrap(self.weights).astype(outputs.dtype)
