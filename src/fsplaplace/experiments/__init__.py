@@ -1,0 +1,35 @@
+"""The paper's experiments, one file each: `fsplaplace reproduce NAME`, or `reproduce(get(name), ...)` from Python.
+
+An experiment is a set of cells (task, method, seed). Every finished cell is a file, so an interrupted run continues
+where it stopped; the result is written only when all cells are there.
+"""
+
+import importlib
+
+from fsplaplace.experiments._experiment import Cell as Cell
+from fsplaplace.experiments._experiment import Experiment as Experiment
+from fsplaplace.experiments._experiment import Outcome as Outcome
+from fsplaplace.experiments._experiment import Row as Row
+from fsplaplace.experiments._records import ResultFormatError as ResultFormatError
+from fsplaplace.experiments._records import read_record as read_record
+from fsplaplace.experiments._runner import reproduce as reproduce
+
+_MODULES = {
+    "sine": "sine",
+    "two-moons": "two_moons",
+    "null-space": "null_space",
+    "mauna-loa": "mauna_loa",
+    "ocean": "ocean",
+}
+
+
+def names() -> tuple[str, ...]:
+    """Names that `get` accepts."""
+    return tuple(_MODULES)
+
+
+def get(name: str) -> Experiment:
+    """The experiment of this name."""
+    if name not in _MODULES:
+        raise ValueError(f"there is no experiment {name!r}; pass one of {', '.join(_MODULES)}")
+    return importlib.import_module(f"fsplaplace.experiments.{_MODULES[name]}").EXPERIMENT

@@ -1,0 +1,149 @@
+"""What an experiment is: cells to run, what the paper printed, how to draw it and what to say about it."""
+
+import abc
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar
+
+from matplotlib.figure import Figure
+
+Settings = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One unit of work: a method on a task with a seed."""
+
+    task: str
+    method: str
+    seed: int
+
+    @property
+    def file_name(self) -> str:
+        """A name for its file, different for different cells."""
+        words = (self.task, self.method, f"seed{self.seed}")
+        return "--".join("".join(c if c.isalnum() or c in ".=" else "_" for c in word) for word in words) + ".json"
+
+
+@dataclass(frozen=True)
+class Row:
+    """Scores of one variant of a method: one line of a table. A score that does not exist is None."""
+
+    method: str
+    scores: dict[str, float | None]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a cell produced.
+
+    - `rows`: one per variant (a training run serves several means and forms).
+    - `choices`: how hyper-parameters were chosen, and what was chosen.
+    - `curves`: lists of numbers for the figures, rounded.
+    """
+
+    rows: tuple[Row, ...]
+    choices: dict[str, Any] = field(default_factory=dict)
+    curves: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Published:
+    """A number printed in the paper: mean and standard error of one score."""
+
+    task: str
+    method: str
+    score: str
+    mean: float
+    error: float | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+class Experiment(abc.ABC):
+    """One experiment of the paper.
+
+    Attributes:
+        name: as the command line has it.
+        title, place: what it is, and where in the paper.
+        presets: settings of "quick" (a minute), "cpu" (minutes on two cores) and "paper" (the authors').
+        scores: score -> (heading, how to write it, "lower", "higher" or "" for the better direction).
+        counterparts: our row -> the method of the paper's table it is compared with.
+        published: the paper's numbers.
+        notes: what is not comparable, and why.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    place: ClassVar[str]
+    presets: ClassVar[dict[str, dict[str, Any]]]
+    scores: ClassVar[dict[str, tuple[str, str, str]]]
+    counterparts: ClassVar[dict[str, str]] = {}
+    published: ClassVar[tuple[Published, ...]] = ()
+    notes: ClassVar[tuple[str, ...]] = ()
+
+    @abc.abstractmethod
+    def cells(self, settings: Settings, seeds: int) -> list[Cell]:
+        """All cells, in the order to run them."""
+
+    @abc.abstractmethod
+    def run(self, cell: Cell, settings: Settings) -> Outcome:
+        """Run one cell; called with JAX in float64."""
+
+    @abc.abstractmethod
+    def figures(self, outcomes: Mapping[Cell, Outcome], settings: Settings) -> dict[str, Figure]:
+        """Name -> figure, from finished cells alone."""
+
+    @abc.abstractmethod
+    def verdict(self, summary: "Summary") -> str:
+        """One line against the paper."""
+
+
+class Summary:
+    """Mean and standard error over seeds of every score of every row."""
+
+    def __init__(self, rows: Sequence[Mapping[str, Any]]):
+        self.entries: dict[tuple[str, str], dict[str, tuple[float, float, int]]] = {}
+        groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+        for row in rows:
+            groups.setdefault((row["task"], row["method"]), []).append(row)
+        for where, members in groups.items():
+            names = dict.fromkeys(name for member in members for name in member["scores"])
+            self.entries[where] = {
+                name: _mean_and_error(
+                    [member["scores"][name] for member in members if member["scores"].get(name) is not None]
+                )
+                for name in names
+            }
+
+    def mean(self, task: str, method: str, score: str) -> float | None:
+        """Mean over seeds; None where there is no such row or score."""
+        found = self.entries.get((task, method), {}).get(score)
+        return None if found is None or found[2] == 0 else found[0]
+
+    def as_rows(self) -> list[dict[str, Any]]:
+        """For JSON: one dictionary per row of the table."""
+        return [
+            {
+                "task": task,
+                "method": method,
+                "scores": {
+                    name: {"mean": mean, "error": error, "seeds": count}
+                    for name, (mean, error, count) in scores.items()
+                    if count
+                },
+            }
+            for (task, method), scores in self.entries.items()
+        ]
+
+
+def _mean_and_error(values: Sequence[float]) -> tuple[float, float, int]:
+    count = len(values)
+    if count == 0:
+        return float("nan"), float("nan"), 0
+    mean = sum(values) / count
+    spread = (sum((value - mean) ** 2 for value in values) / max(1, count - 1)) ** 0.5
+    return mean, spread / count**0.5, count
