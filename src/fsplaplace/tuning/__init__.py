@@ -1,5 +1,7 @@
 """Choosing and fitting a prior: marginal likelihood, Dirichlet labels, evidence of the Laplace approximation."""
 
+from fsplaplace.tuning._choose import PriorRanking as PriorRanking
+from fsplaplace.tuning._choose import choose_prior as choose_prior
 from fsplaplace.tuning._fit_prior import FittedPrior as FittedPrior
 from fsplaplace.tuning._fit_prior import fit_prior as fit_prior
 from fsplaplace.tuning._marginal_likelihood import log_marginal_likelihood as log_marginal_likelihood
