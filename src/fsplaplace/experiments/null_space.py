@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 import fsplaplace as fsp
-from fsplaplace._jacobian import jacobian
+from fsplaplace._jacobian import jacobian_matrix
 from fsplaplace.experiments import _figures, sine, two_moons
 from fsplaplace.experiments._experiment import Cell, Experiment, Outcome, Published, Row
 from fsplaplace.experiments._methods import keys
@@ -64,8 +64,7 @@ class NullSpace(Experiment):
     )
     notes = (
         "The share depends on the trained network and on which singular values count as zero: sqrt(eps) of the largest in "
-        "float64, as in the paper. Context points are the paper's grid of 100; the covariance form adds the training inputs, "
-        "which is why it neglects almost nothing.",
+        "float64, as in the paper. Context points are the paper's grid of 100; the covariance form adds the training inputs.",
         "Directions of the prior below 1e-6 (covariance form) or 1e-12 (precision form) of its largest eigenvalue are not used.",
     )
 
@@ -101,11 +100,11 @@ class NullSpace(Experiment):
         )  # fmt: skip
         root = _curvature_root(trained.model, likelihood, task.X, task.y)
         rows = []
-        for name, points, cut, power in (
-            (_PAPER, grid, 1e-12, -0.5),
-            (_OURS, np.concatenate([grid, task.X]), 1e-6, 0.5),
+        for name, points, directions in (
+            (_PAPER, grid, _precision_directions),
+            (_OURS, np.concatenate([grid, task.X]), _covariance_directions),
         ):
-            share, rank = null_space_share(root, _prior_directions(trained.model, task.prior, points, cut, power))
+            share, rank = null_space_share(root, directions(trained.model, task.prior, points))
             rows.append(Row(name, {"share": share, "rank": float(rank)}))
         return Outcome(
             tuple(rows), {"prior": "log marginal likelihood of the training data (Dirichlet targets for labels)"}
@@ -143,21 +142,38 @@ class NullSpace(Experiment):
 
 
 def _curvature_root(model: fsp.Model, likelihood, X, y) -> Float[np.ndarray, "n p"]:
-    """G with $G^\\top G = \\sum_i J_i^\\top H_i J_i$, for one output."""
+    r"""G with $G^\top G = \sum_i J_i^\top H_i J_i$, for one output."""
     inputs = model.check_inputs(X)
     targets = jnp.asarray(likelihood.check_targets(y, num_rows=inputs.shape[0]))
     curvature = np.asarray(likelihood.curvature(model(inputs), targets), dtype=float)[:, 0, 0]
-    return np.sqrt(curvature)[:, None] * np.asarray(jacobian(model, inputs), dtype=float)[:, 0]
+    return np.sqrt(curvature)[:, None] * np.asarray(jacobian_matrix(model, inputs), dtype=float)
 
 
-def _prior_directions(model, prior, points, cut: float, power: float) -> Float[np.ndarray, "k p"]:
-    """Rows $\\lambda_k^{power} u_k^\\top J_C$ over the eigenpairs of $\\Sigma(C, C)$ above the cut."""
+def _precision_directions(model, prior, points) -> Float[np.ndarray, "k p"]:
+    r"""Rows of $\Sigma(C, C)^{+1/2} J_C$, whose Gram matrix is the paper's prior precision."""
+    eigenvalues, eigenvectors = _eigenpairs(prior, points, cut=1e-12)
+    features = np.asarray(jacobian_matrix(model, jnp.asarray(points)), dtype=float)
+    with one_blas_thread():
+        return (eigenvectors / np.sqrt(eigenvalues)).T @ features
+
+
+def _covariance_directions(model, prior, points) -> Float[np.ndarray, "k p"]:
+    r"""Rows of $B^\top (J_C J_C^\top + \delta \lVert J_C \rVert^2 I)^{-1} J_C$, the range of our prior covariance."""
+    eigenvalues, eigenvectors = _eigenpairs(prior, points, cut=1e-6)
+    features = np.asarray(jacobian_matrix(model, jnp.asarray(points)), dtype=float)
+    with one_blas_thread():
+        tangent = features @ features.T
+        ridge = 1e-10 * np.linalg.norm(tangent, 2) * np.eye(tangent.shape[0])
+        return np.linalg.solve(tangent + ridge, eigenvectors * np.sqrt(eigenvalues)).T @ features
+
+
+def _eigenpairs(prior, points, *, cut: float):
+    r"""Eigenvalues of $\Sigma(C, C)$ above `cut` times the largest, and their vectors."""
     gram = np.asarray(prior.gram(jnp.asarray(points))[0], dtype=float)
     with one_blas_thread():
         eigenvalues, eigenvectors = np.linalg.eigh(gram)
-        keep = eigenvalues > cut * eigenvalues[-1]
-        rows = (eigenvectors[:, keep] * eigenvalues[keep] ** power).T
-        return rows @ np.asarray(jacobian(model, model.check_inputs(points)), dtype=float)[:, 0]
+    keep = eigenvalues > cut * eigenvalues[-1]
+    return eigenvalues[keep], eigenvectors[:, keep]
 
 
 EXPERIMENT = NullSpace()

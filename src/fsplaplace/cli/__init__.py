@@ -1,0 +1,145 @@
+"""The command line: `fsplaplace demo`, `reproduce`, `data`, `report`, `fit` and `predict`."""
+
+from pathlib import Path
+from typing import Annotated
+
+try:
+    import typer
+except ImportError as error:  # pragma: no cover - only where the extra is missing
+    raise ImportError('the command line needs typer; install it with `pip install "fsplaplace[cli]"`') from error
+from rich.console import Console
+
+from fsplaplace._version import __version__
+from fsplaplace.cli._errors import user_errors
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Neural networks with Gaussian-process priors over functions (FSP-Laplace).",
+)
+data_app = typer.Typer(
+    no_args_is_help=True, help="The data sets of the experiments: where they are and whether they are whole."
+)
+app.add_typer(data_app, name="data")
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print results only, no progress.")]
+
+
+def main() -> None:
+    """Entry point of the `fsplaplace` command."""
+    app()
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
+    if version:
+        print(f"fsplaplace {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Directory for the figure and the numbers.")] = Path("results"),
+    steps: Annotated[int, typer.Option(min=1, help="Training steps for each prior.")] = 5000,
+    quiet: Quiet = False,
+) -> None:
+    """The paper's sine task under four priors, against the exact Gaussian process."""
+    with user_errors():
+        from fsplaplace import demo as example
+
+        example.run(out, steps=steps, progress=not quiet)
+        print(f"wrote {out / 'demo.png'} and {out / 'demo.json'}")
+
+
+@app.command()
+def reproduce(
+    name: Annotated[str | None, typer.Argument(help="An experiment; --list shows them.", show_default=False)] = None,
+    preset: Annotated[
+        str, typer.Option(help="quick (a minute), cpu (minutes on two cores) or paper (the authors').")
+    ] = "cpu",
+    seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds; the preset's by default.")] = None,
+    out: Annotated[Path, typer.Option(help="Directory for results, figures and finished cells.")] = Path("results"),
+    show_list: Annotated[bool, typer.Option("--list", help="List the experiments and exit.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run one of the paper's experiments: JSON, figures, a table and a verdict. An interrupted run continues."""
+    with user_errors():
+        from fsplaplace.cli import _reproduce
+
+        _reproduce.show_experiments() if show_list else _reproduce.run(name, preset, seeds, out, quiet)
+
+
+@app.command()
+def report(
+    results: Annotated[Path, typer.Argument(help="Directory with the results of `reproduce`.")] = Path("results"),
+    out: Annotated[Path | None, typer.Option(help="The page; report.html in that directory by default.")] = None,
+) -> None:
+    """One self-contained HTML page from the results: our numbers beside the paper's, figures, settings."""
+    with user_errors():
+        from fsplaplace.report import write_report
+
+        page = write_report(results, out or results / "report.html")
+        print(f"wrote {page}")
+
+
+@app.command()
+def fit(
+    table: Annotated[Path, typer.Argument(help="A CSV file with a header.", show_default=False)],
+    target: Annotated[str, typer.Option(help="The column to predict.", show_default=False)],
+    kernel: Annotated[
+        str,
+        typer.Option(help="rbf, matern12, matern32, matern52, rational_quadratic, periodic, linear, linear+matern32."),
+    ] = "matern52",
+    out: Annotated[Path, typer.Option(help="Directory for predictions, figure and model.")] = Path("fit"),
+    test_fraction: Annotated[
+        float, typer.Option(min=0.0, max=0.9, help="Share of the rows held out for the scores.")
+    ] = 0.2,
+    steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = 3000,
+    seed: Annotated[int, typer.Option(help="For the split and the fit.")] = 0,
+    quiet: Quiet = False,
+) -> None:
+    """Fit a table: scores on held-out rows, predictions with uncertainty, a figure and a saved model."""
+    with user_errors():
+        from fsplaplace.cli import _tables
+
+        _tables.fit_table(table, target, kernel, out, test_fraction, steps, seed, quiet)
+
+
+@app.command()
+def predict(
+    model: Annotated[Path, typer.Argument(help="The directory that `fit` wrote.", show_default=False)],
+    table: Annotated[Path, typer.Argument(help="A CSV file with the same feature columns.", show_default=False)],
+    out: Annotated[Path, typer.Option(help="File for the predictions.")] = Path("predictions.csv"),
+) -> None:
+    """Predict the rows of a table with a model that `fit` saved: mean and standard deviations."""
+    with user_errors():
+        from fsplaplace.cli import _tables
+
+        _tables.predict_table(model, table, out)
+
+
+@data_app.command("list")
+def data_list() -> None:
+    """All data sets and what they hold."""
+    with user_errors():
+        from fsplaplace.cli import _data
+
+        _data.show(Console())
+
+
+@data_app.command("fetch")
+def data_fetch(names: Annotated[list[str] | None, typer.Argument(help="Data sets; all by default.")] = None) -> None:
+    """Find the files in the mirror (FSPLAPLACE_DATA), or download them once, and check them."""
+    with user_errors():
+        from fsplaplace.cli import _data
+
+        _data.fetch(names)
+
+
+@data_app.command("verify")
+def data_verify(names: Annotated[list[str] | None, typer.Argument(help="Data sets; all by default.")] = None) -> None:
+    """Hash the local files anew and compare with the known hashes; downloads nothing."""
+    with user_errors():
+        from fsplaplace.cli import _data
+
+        _data.verify(names)

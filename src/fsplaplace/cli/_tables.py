@@ -1,0 +1,199 @@
+"""`fsplaplace fit` and `predict`: a CSV in, predictions with uncertainty out."""
+
+import csv
+import io
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float
+from matplotlib.figure import Figure
+
+from fsplaplace import metrics
+from fsplaplace._version import __version__
+from fsplaplace.experiments._records import read_record, write_atomically, write_record
+
+_KIND = "fsplaplace table model"
+
+
+class Columns(NamedTuple):
+    """A table of numbers with its header."""
+
+    names: tuple[str, ...]
+    values: Float[np.ndarray, "n k"]
+
+
+def read_table(path: Path) -> Columns:
+    """A CSV of numbers with one header line, or an error that names the line and column at fault."""
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} does not exist; pass a CSV file")
+    raw = path.read_bytes()
+    if not raw.strip():
+        raise ValueError(f"{path} is empty; pass a CSV file with a header and rows of numbers")
+    rows = [row for row in csv.reader(io.StringIO(_decode(path, raw))) if any(cell.strip() for cell in row)]
+    names = tuple(name.strip() for name in rows[0])
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(
+            f"{path}: the header has {', '.join(map(repr, repeated))} more than once; give each column its own name"
+        )
+    if all(_number(name) is not None for name in names):
+        raise ValueError(f"{path}: the first line holds numbers only; add a header with the names of the columns")
+    if len(rows) < 2:
+        raise ValueError(f"{path} has a header but no rows")
+    values = np.empty((len(rows) - 1, len(names)))
+    for line, row in enumerate(rows[1:], start=2):
+        if len(row) != len(names):
+            raise ValueError(f"{path}: row {line} has {len(row)} cells, but the header has {len(names)}")
+        for column, cell in enumerate(row):
+            values[line - 2, column] = _value(path, line, names[column], cell)
+    return Columns(names, values)
+
+
+def fit_table(
+    path: Path, target: str, kernel: str, out: Path, test_fraction: float, steps: int, seed: int, quiet: bool
+) -> None:
+    """Fit, score on held-out rows, and write `predictions.csv`, `fit.png`, and the model."""
+    from fsplaplace.estimators import FSPRegressor
+    from fsplaplace.estimators._kernels import KERNELS
+
+    if kernel not in KERNELS:
+        raise ValueError(f"--kernel is {kernel!r}; pass one of {', '.join(KERNELS)}")
+    table = read_table(path)
+    if target not in table.names:
+        raise ValueError(f"{path} has no column {target!r}; its columns are {', '.join(table.names)}")
+    if len(table.names) < 2:
+        raise ValueError(f"{path} has the target {target!r} and no other column to predict it from")
+    if len(table.values) < 5:
+        raise ValueError(f"{path} has {len(table.values)} row(s); pass at least 5 to fit and score")
+    features = tuple(name for name in table.names if name != target)
+    X = table.values[:, [table.names.index(name) for name in features]]
+    y = table.values[:, table.names.index(target)]
+    out.mkdir(parents=True, exist_ok=True)
+    order = np.random.default_rng(seed).permutation(len(y))
+    held_out, kept = np.split(order, [round(test_fraction * len(y))])
+    model = FSPRegressor(kernel=kernel, steps=steps, random_state=seed, progress=not quiet).fit(X[kept], y[kept])
+    mean, std = _predict(model, X)
+    scores = _scores(y[held_out], mean[held_out], std[held_out], model.noise_) if held_out.size else {}
+    for name, value in scores.items():
+        print(f"{name}: {value:.6g}")
+    _write_predictions(
+        out / "predictions.csv", table, {"mean": mean, "std": std, "held_out": np.isin(np.arange(len(y)), held_out)}
+    )
+    _write_figure(out / "fit.png", target, y, mean, std, held_out)
+    _save(out, model, features, target, kernel, X[kept], y[kept], steps, seed, scores)
+    print(f"wrote predictions.csv, fit.png and model.json with posterior.safetensors to {out}")
+
+
+def predict_table(model: Path, path: Path, out: Path) -> None:
+    """Write mean and standard deviation of each row."""
+    from fsplaplace import io as files
+
+    folder = model if model.is_dir() else model.parent
+    described = read_record(folder / "model.json", _KIND)
+    posterior = files.load(folder / "posterior.safetensors")
+    table = read_table(path)
+    if missing := [name for name in described["features"] if name not in table.names]:
+        raise ValueError(f"{path} lacks {', '.join(map(repr, missing))}, which the model was fitted with")
+    X = table.values[:, [table.names.index(name) for name in described["features"]]]
+    scale = {name: np.asarray(value) for name, value in described["scales"].items()}
+    with jax.enable_x64(True):
+        predicted = posterior.predict((X - scale["input_mean"]) / scale["input_std"])
+        mean = np.asarray(predicted.mean, dtype=float)[:, 0] * scale["target_std"][0] + scale["target_mean"][0]
+        std = np.sqrt(np.asarray(predicted.total_variance, dtype=float))[:, 0] * scale["target_std"][0]
+    _write_predictions(out, table, {"mean": mean, "std": std})
+    print(f"wrote {len(mean)} predictions of {described['target']!r} to {out}")
+
+
+def _decode(path: Path, raw: bytes) -> str:
+    try:
+        text = raw.decode("utf-16" if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8 text (byte {error.start}); save it as CSV in UTF-8") from error
+    if "\x00" in text:
+        raise ValueError(f"{path} holds zero bytes and is not a text file; pass a CSV file")
+    return text
+
+
+def _number(cell: str) -> float | None:
+    try:
+        return float(cell)
+    except ValueError:
+        return None
+
+
+def _value(path: Path, line: int, column: str, cell: str) -> float:
+    value = _number(cell)
+    if not cell.strip() or (value is not None and np.isnan(value)):
+        raise ValueError(f"{path}: row {line} has no value in column {column!r}; fill or remove that row")
+    if value is None:
+        raise ValueError(
+            f"{path}: row {line} has {cell!r} in column {column!r}, which is not a number; encode or drop the column"
+        )
+    if not np.isfinite(value):
+        raise ValueError(f"{path}: row {line} has an infinite value in column {column!r}; remove that row")
+    return value
+
+
+def _predict(model, X) -> tuple[np.ndarray, np.ndarray]:
+    mean, std = model.predict(X, return_std=True)
+    return np.asarray(mean, dtype=float), np.asarray(std, dtype=float)
+
+
+def _scores(y, mean, std, noise: float) -> dict[str, float]:
+    variance = np.maximum(std**2 - noise**2, 0.0)
+    return {
+        "held-out rows": float(y.size),
+        "RMSE": float(metrics.rmse(y, mean)),
+        "log predictive density": float(metrics.log_predictive_density(y, mean, variance, noise_variance=noise**2)),
+        "expected log-likelihood": float(metrics.expected_log_likelihood(y, mean, variance, noise_variance=noise**2)),
+        "coverage of 90 % intervals": float(metrics.interval_coverage(y, mean, std, level=0.9)),
+    }
+
+
+def _write_predictions(path: Path, table: Columns, added: dict[str, np.ndarray]) -> None:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    # A table that has a column "mean" keeps it.
+    writer.writerow([*table.names, *(name if name not in table.names else f"predicted_{name}" for name in added)])
+    for index, row in enumerate(table.values):
+        new = [int(v[index]) if v.dtype == bool else f"{v[index]:.8g}" for v in added.values()]
+        writer.writerow([*(f"{value:.10g}" for value in row), *new])
+    write_atomically(path, text.getvalue().encode())
+
+
+def _write_figure(path: Path, target: str, y, mean, std, held_out) -> None:
+    figure = Figure(figsize=(4.5, 4.2), layout="constrained")
+    axis = figure.add_subplot()
+    kept = np.setdiff1d(np.arange(len(y)), held_out)
+    for rows, colour, label in ((kept, "#808080", "fitted"), (held_out, "#D55E00", "held out")):
+        axis.errorbar(y[rows], mean[rows], 2 * std[rows], fmt=".", color=colour, lw=0.5, ms=4, alpha=0.7, label=label)
+    limits = [min(y.min(), mean.min()), max(y.max(), mean.max())]
+    axis.plot(limits, limits, color="black", lw=0.8)
+    axis.set(xlabel=f"{target}, observed", ylabel=f"{target}, predicted (bars: 2 std)")
+    axis.legend(frameon=False)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=120)
+    write_atomically(path, buffer.getvalue())
+
+
+def _save(out: Path, model, features, target: str, kernel: str, X, y, steps: int, seed: int, scores: dict) -> None:
+    from fsplaplace import io as files
+
+    files.save(out / "posterior.safetensors", model.posterior_)
+    inputs, targets = model.input_scale_, model.target_scale_
+    described: dict[str, Any] = {
+        "version": __version__,
+        "features": features,
+        "target": target,
+        "kernel": kernel,
+        "rows": len(y),
+        "steps": steps,
+        "seed": seed,
+        "scores": scores,
+        "scales": {
+            "input_mean": np.ravel(inputs.mean), "input_std": np.ravel(inputs.std),
+            "target_mean": np.ravel(targets.mean), "target_std": np.ravel(targets.std),
+        },
+    }  # fmt: skip
+    write_record(out / "model.json", _KIND, described)
