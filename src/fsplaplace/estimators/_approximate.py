@@ -6,15 +6,16 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 
+from fsplaplace._laplace import laplace
 from fsplaplace._model import Model
 from fsplaplace._posterior import Posterior
 from fsplaplace._prior import Prior
-from fsplaplace.baselines import FunctionPosterior
-from fsplaplace.baselines._registry import by_name
+from fsplaplace._train import train
+from fsplaplace.baselines import FunctionPosterior, by_name
 from fsplaplace.baselines.map import MAP
 from fsplaplace.context import Sampler
 from fsplaplace.estimators._rows import Rows
-from fsplaplace.estimators._weighted import Weighted
+from fsplaplace.estimators._weighted import weighted
 from fsplaplace.likelihoods import Likelihood
 
 # Context points of one training step; more of them make the step slow before they make it better.
@@ -38,19 +39,38 @@ def approximate(
     progress: bool,
 ) -> Posterior | FunctionPosterior:
     """Fit, and return a posterior whose likelihood is that of one new observation."""
-    key, points_key = jr.split(key)
+    fit = _fsp_laplace if method == "fsp-laplace" else _baseline
+    posterior = fit(
+        method, model, prior, likelihood, context, rows,
+        steps=steps, num_context=num_context, key=key, progress=progress,
+    )  # fmt: skip
+    return dataclasses.replace(posterior, likelihood=likelihood)
+
+
+def _fsp_laplace(
+    method, model, prior, likelihood, context, rows: Rows, *, steps, num_context, key, progress
+) -> Posterior:
+    train_key, points_key, laplace_key = jr.split(key, 3)
+    points = context_points(context, rows.X, num_context, points_key)
+    rows = rows.padded()
+    likelihood, targets = weighted(likelihood, rows.weights), rows.targets
+    trained = train(
+        model, prior, likelihood, context, rows.X, targets,
+        key=train_key, progress=progress, **_training(steps, rows), num_context=min(num_context, _MOST_STEP_CONTEXT),
+    )  # fmt: skip
+    return laplace(
+        trained.model, prior, likelihood, rows.X, targets,
+        context_points=points, include_training=False, key=laplace_key,
+    )  # fmt: skip
+
+
+def _baseline(
+    method, model, prior, likelihood, context, rows: Rows, *, steps, num_context, key, progress
+) -> FunctionPosterior | Posterior:
     chosen = by_name(method, **_options(method, steps, num_context, rows))
-    if method == "fsp-laplace":
-        points = context_points(context, rows.X, num_context, points_key)
-        chosen = dataclasses.replace(chosen, context_points=points)
-        rows = rows.padded()
-        weighted = Weighted(likelihood, rows.weights)
-    else:
-        weighted = Weighted(likelihood, rows.weights) if rows.weighted else likelihood
-    targets = rows.y[:, 0] if rows.y.shape[1] == 1 else rows.y
-    posterior = chosen.fit(model, rows.X, targets, weighted, key=key, prior=prior, context=context, progress=progress)
-    fitted = posterior.likelihood
-    return dataclasses.replace(posterior, likelihood=fitted.likelihood if isinstance(fitted, Weighted) else fitted)
+    if rows.weighted:
+        likelihood = weighted(likelihood, rows.weights)
+    return chosen.fit(model, rows.X, rows.targets, likelihood, key=key, prior=prior, context=context, progress=progress)
 
 
 def context_points(
@@ -66,10 +86,9 @@ def context_points(
 
 
 def _options(method: str, steps: int, num_context: int, rows: Rows) -> dict:
-    batch = _BATCH if rows.X.shape[0] > _MOST_FULL_BATCH else None
-    training = {"steps": steps, "batch_size": batch}
+    training = _training(steps, rows)
     match method:
-        case "fsp-laplace" | "fvi" | "gfsvi":
+        case "fvi" | "gfsvi":
             return {**training, "num_context": min(num_context, _MOST_STEP_CONTEXT)}
         case "map":
             return training
@@ -82,3 +101,7 @@ def _options(method: str, steps: int, num_context: int, rows: Rows) -> dict:
         case "sparse-gp":
             return {"tune": False, "steps": steps}
     return {}
+
+
+def _training(steps: int, rows: Rows) -> dict:
+    return {"steps": steps, "batch_size": _BATCH if rows.X.shape[0] > _MOST_FULL_BATCH else None}

@@ -104,7 +104,7 @@ class FSPEstimator(BaseEstimator):
             # An input that does not matter has a length scale at its bound: what `ard` is for. The report says it.
             warnings.filterwarnings("ignore", message="fit_prior:", category=UserWarning)
             fitted = fit_prior(
-                prior, rows.X[index], _flat(rows.y[index]), likelihood,
+                prior, rows.X[index], rows.targets[index], likelihood,
                 key=key, ard=self.ard, standard_errors=False,
             )  # fmt: skip
         self.prior_report_ = fitted.report
@@ -118,8 +118,7 @@ class FSPEstimator(BaseEstimator):
     def _points(self, X) -> tuple[Float[np.ndarray, "k d"], int]:
         """Checked and scaled inputs, padded to a round number of rows, and how many of them there are."""
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=np.float64)
-        x = self.input_scale_.apply(X)
+        x = self.input_scale_.apply(np.asarray(validate_data(self, X, reset=False, dtype=np.float64)))
         return np.concatenate([x, np.repeat(x[:1], padded_size(len(x)) - len(x), axis=0)]), len(x)
 
     def _double_posterior(self):
@@ -154,13 +153,10 @@ def tanh(x: Float[Array, "..."]) -> Float[Array, "..."]:
 def _context(X: Float[np.ndarray, "n d"], key: PRNGKeyArray) -> Mixture:
     """`around(X)` with a round number of training inputs in it, so that data sets of similar size share programs."""
     box, data = around(X).samplers
+    assert isinstance(data, Data)
     generator = np.random.default_rng(np.asarray(jr.key_data(key)).ravel())
     chosen = generator.permutation(len(X))[:_MOST_CONTEXT_ROWS]
     return Mixture([box, Data(np.resize(X[chosen], (padded_size(len(chosen)), X.shape[1])), jitter=data.jitter)])
-
-
-def _flat(y: Float[np.ndarray, "n q"]) -> Float[np.ndarray, "..."]:
-    return y[:, 0] if y.shape[1] == 1 else y
 
 
 def _is_widths(network) -> bool:

@@ -13,8 +13,8 @@ class FunctionPickler(pickle.Pickler):
     def reducer_override(self, obj: Any) -> Any:
         if not isinstance(obj, _COMPILED):
             return NotImplemented
-        module, name = obj.__module__, obj.__name__
-        if getattr(importlib.import_module(module), name, None) is not obj:
+        module, name = (getattr(obj, attribute, "") for attribute in ("__module__", "__name__"))
+        if not module or getattr(importlib.import_module(module), name, None) is not obj:
             return NotImplemented
         return _named, (module, name)
 

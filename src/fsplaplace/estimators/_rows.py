@@ -33,6 +33,11 @@ class Rows(NamedTuple):
         return cls(table[:, : X.shape[1]], table[:, X.shape[1] :], merged)
 
     @property
+    def targets(self) -> Float[np.ndarray, "..."]:
+        """y, of shape (n,) where there is one column."""
+        return self.y[:, 0] if self.y.shape[1] == 1 else self.y
+
+    @property
     def weighted(self) -> bool:
         """Whether any row stands for other than one observation."""
         return not np.all(self.weights == 1.0)

@@ -7,7 +7,16 @@ import numpy as np
 from jaxtyping import Array, Float
 from paramax import AbstractUnwrappable, non_trainable, unwrap
 
-from fsplaplace.likelihoods import Likelihood
+from fsplaplace.likelihoods import Gaussian, Likelihood
+
+# The least weight in a division: a row without weight has no information, not an infinite variance.
+_SMALLEST = 1e-12
+
+
+def weighted(likelihood: Likelihood, weights: Float[np.ndarray, " n"]) -> Likelihood:
+    """The likelihood with each row's logarithm multiplied by its weight."""
+    kind = WeightedGaussian if isinstance(likelihood, Gaussian) else Weighted
+    return kind(likelihood, weights)
 
 
 class Weighted(Likelihood):
@@ -48,3 +57,30 @@ class Weighted(Likelihood):
 
     def _each(self, outputs: Array) -> Float[Array, " n"]:
         return unwrap(self.weights).astype(outputs.dtype)
+
+
+class WeightedGaussian(Gaussian):
+    r"""`Weighted` for Gaussian noise: as informative as a scale of $\sigma / \sqrt{w_i}$, and known to be Gaussian."""
+
+    weights: AbstractUnwrappable
+
+    def __init__(self, likelihood: Gaussian, weights: Float[np.ndarray, " n"]):
+        self.log_scale = likelihood.log_scale
+        self.weights = non_trainable(jnp.asarray(weights, dtype=float))
+
+    @property
+    def scale(self):
+        each = jnp.maximum(unwrap(self.weights), _SMALLEST)
+        return jnp.exp(unwrap(self.log_scale)) / jnp.sqrt(each)[:, None]
+
+    @property
+    def per_row(self):
+        return True
+
+    def log_prob(self, outputs, targets):
+        plain = jnp.exp(unwrap(self.log_scale)).astype(outputs.dtype)
+        squared = ((targets - outputs) / plain) ** 2 + 2 * jnp.log(plain) + jnp.log(2 * jnp.pi)
+        return -0.5 * unwrap(self.weights).astype(outputs.dtype) * jnp.sum(squared, axis=-1)
+
+    def rows(self, index):
+        return eqx.tree_at(lambda tree: jax.tree.leaves(tree.weights), self, replace_fn=lambda leaf: leaf[index])

@@ -1,0 +1,159 @@
+"""`FSPRegressor()` with no argument against scikit-learn's regressors on UCI tables, five folds.
+
+    python benchmarks/estimators.py [--datasets boston yacht] [--directory benchmarks/results]
+
+Each finished fold is written at once, and a second run continues where the first one stopped. Every regressor but ours and
+`BayesianRidge` gets standardised inputs from a pipeline. Those without a predictive density get a Gaussian whose variance is
+the mean squared out-of-bag residual (random forest) or the mean squared residual of a five-fold cross-validation on the
+training rows (MLP). `GaussianProcessRegressor` has one length scale per input and is fitted to at most 1,000 training rows.
+"""
+
+import argparse
+import json
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+from results import markdown_table, write_results
+from scipy.stats import norm
+from sklearn.ensemble import RandomForestRegressor
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+from sklearn.linear_model import BayesianRidge
+from sklearn.model_selection import KFold, cross_val_predict
+from sklearn.neural_network import MLPRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from fsplaplace import datasets
+from fsplaplace.estimators import FSPRegressor
+
+DATASETS = ("yacht", "boston", "energy", "concrete", "wine", "kin8nm", "power")
+METHODS = ("FSPRegressor", "GaussianProcessRegressor", "MLPRegressor", "BayesianRidge", "RandomForestRegressor")
+MOST_GP_ROWS = 1000
+FOLDS = 5
+
+
+def fit(method: str, X: np.ndarray, y: np.ndarray):
+    """A function from inputs to means and standard deviations of new targets."""
+    if method == "FSPRegressor":
+        model = FSPRegressor(random_state=0).fit(X, y)
+        return lambda x: model.predict(x, return_std=True)
+    scaler = StandardScaler().fit(X)
+    mean, spread = y.mean(), y.std()
+    inputs, targets = scaler.transform(X), (y - mean) / spread
+    match method:
+        case "GaussianProcessRegressor":
+            rows = np.random.default_rng(0).permutation(len(X))[:MOST_GP_ROWS]
+            kernel = ConstantKernel() * RBF(np.full(X.shape[1], X.shape[1] ** 0.5)) + WhiteKernel(0.1)
+            model = GaussianProcessRegressor(kernel, random_state=0).fit(inputs[rows], targets[rows])
+            predict = lambda x: model.predict(x, return_std=True)  # noqa: E731
+        case "BayesianRidge":
+            model = BayesianRidge().fit(inputs, targets)
+            predict = lambda x: model.predict(x, return_std=True)  # noqa: E731
+        case "MLPRegressor":
+            model = MLPRegressor((50, 50), max_iter=1000, random_state=0).fit(inputs, targets)
+            residual = targets - cross_val_predict(make_pipeline(StandardScaler(), model), X, targets, cv=5)
+            predict = _with_constant_std(model, residual)
+        case "RandomForestRegressor":
+            model = RandomForestRegressor(200, oob_score=True, random_state=0).fit(inputs, targets)
+            predict = _with_constant_std(model, targets - model.oob_prediction_)
+        case _:
+            raise ValueError(f"method is {method!r}; pass one of {', '.join(METHODS)}")
+
+    def in_units(x):
+        centre, std = predict(scaler.transform(x))
+        return centre * spread + mean, std * spread
+
+    return in_units
+
+
+def _with_constant_std(model, residual: np.ndarray):
+    std = float(np.sqrt(np.mean(residual**2)))
+    return lambda x: (model.predict(x), np.full(len(x), std))
+
+
+def one_fold(dataset: str, method: str, fold: int) -> dict:
+    """Root mean squared error, log predictive density, coverage of the 90 % interval and seconds of the fit."""
+    data = datasets.load(dataset)
+    X, y = data.X, data.y.ravel()
+    train, test = list(KFold(FOLDS, shuffle=True, random_state=0).split(X))[fold]
+    began, worked = time.perf_counter(), time.process_time()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        predict = fit(method, X[train], y[train])
+    seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - worked
+    mean, std = predict(X[test])
+    inside = np.abs(y[test] - mean) <= norm.ppf(0.95) * std
+    return {
+        "dataset": dataset, "method": method, "fold": fold, "rows": len(train),
+        "rmse": float(np.sqrt(np.mean((y[test] - mean) ** 2))),
+        "log_predictive_density": float(np.mean(norm.logpdf(y[test], mean, std))),
+        "coverage": float(np.mean(inside)), "seconds": round(seconds, 2), "cpu_seconds": round(cpu_seconds, 2),
+    }  # fmt: skip
+
+
+def tables(rows: list[dict]) -> str:
+    """One table per measure; in bold the best log predictive density and those within one standard error of it."""
+    parts = [__doc__.split("\n\n")[2].replace("\n", " ")]
+    for measure, title in (
+        ("log_predictive_density", "Log predictive density (higher is better)"),
+        ("rmse", "RMSE"),
+        ("coverage", "Coverage of the 90 % interval"),
+        ("cpu_seconds", "CPU seconds of a fit"),
+    ):
+        body = []
+        for dataset in [name for name in DATASETS if any(row["dataset"] == name for row in rows)]:
+            values = {method: _values(rows, dataset, method, measure) for method in METHODS}
+            # Only folds that every method has finished are compared.
+            folds = min(map(len, values.values()))
+            if folds:
+                body.append([f"{dataset} ({folds} folds)", *_cells({m: v[:folds] for m, v in values.items()}, measure)])
+        parts.append(f"## {title}\n\n" + markdown_table(["data", *METHODS], body))
+    return "\n\n".join(parts)
+
+
+def _values(rows: list[dict], dataset: str, method: str, measure: str) -> np.ndarray:
+    found = sorted((row["fold"], row[measure]) for row in rows if (row["dataset"], row["method"]) == (dataset, method))
+    return np.array([value for _, value in found])
+
+
+def _cells(values: dict[str, np.ndarray], measure: str) -> list[str]:
+    best = max(values, key=lambda method: values[method].mean())
+    cells = []
+    for found in values.values():
+        error = found.std(ddof=1) / len(found) ** 0.5 if len(found) > 1 else 0.0
+        text = f"{found.mean():.3f} ± {error:.3f}"
+        # The standard error of the difference over folds: all methods see the same ones.
+        gap = values[best] - found
+        close = gap.mean() <= (gap.std(ddof=1) / len(gap) ** 0.5 if len(gap) > 1 else 0.0)
+        cells.append(f"**{text}**" if measure == "log_predictive_density" and close else text)
+    return cells
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="FSPRegressor() against scikit-learn's regressors")
+    parser.add_argument("--datasets", nargs="+", default=DATASETS, choices=DATASETS)
+    parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS)
+    parser.add_argument("--directory", default=Path(__file__).parent / "results", type=Path)
+    options = parser.parse_args()
+    path = options.directory / "estimators.json"
+    before = json.loads(path.read_text()) if path.exists() else {"rows": [], "seconds": 0.0}
+    rows, began = before["rows"], time.perf_counter()
+    done = {(row["dataset"], row["method"], row["fold"]) for row in rows}
+    for dataset in options.datasets:
+        for fold in range(FOLDS):
+            for method in options.methods:
+                if (dataset, method, fold) in done:
+                    continue
+                rows.append(one_fold(dataset, method, fold))
+                print(rows[-1], flush=True)
+                settings = {"folds": FOLDS, "most_gp_rows": MOST_GP_ROWS, "estimator": str(FSPRegressor().get_params())}
+                elapsed = before["seconds"] + time.perf_counter() - began
+                write_results(options.directory, "estimators", rows, settings, seconds=elapsed, tables=tables)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""Every example runs from start to end; what it claims, it asserts itself."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+_EXAMPLES = Path(__file__).parent.parent / "examples"
+# What an example needs beyond the core.
+_NEEDS = {
+    "own_network_flax": "flax",
+    "own_network_haiku": "haiku",
+    "own_network_torch": "torch",
+    "quickstart": "matplotlib",
+    "classification": "matplotlib",
+    "physics_prior": "matplotlib",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(path.stem for path in _EXAMPLES.glob("*.py") if path.stem != "demo"))
+def test_example_runs(name):
+    if name in _NEEDS:
+        pytest.importorskip(_NEEDS[name], reason=f"examples/{name}.py needs {_NEEDS[name]}")
+    done = subprocess.run(
+        [sys.executable, _EXAMPLES / f"{name}.py"],
+        env={**os.environ, "MPLBACKEND": "agg"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
