@@ -7,6 +7,7 @@ runs laplace-torch there, compares, prints a table and writes `benchmarks/result
 any log marginal likelihood, predictive mean or predictive variance differs by more than 1e-4, relatively.
 """
 
+import itertools
 import json
 import subprocess
 import sys
@@ -64,7 +65,7 @@ def make_problem(task: str) -> dict[str, np.ndarray]:
     X, x_test = generator.normal(size=(60, 3)), 1.5 * generator.normal(size=(25, 3))
     y = generator.normal(size=(60, 2)) if task == "regression" else generator.integers(0, 4, 60)
     arrays = {"X": X, "y": y, "x_test": x_test}
-    for index, (i, o) in enumerate(zip(widths[:-1], widths[1:], strict=True)):
+    for index, (i, o) in enumerate(itertools.pairwise(widths)):
         arrays[f"weight{index}"] = generator.normal(size=(o, i)) / np.sqrt(i)
         arrays[f"bias{index}"] = 0.3 * generator.normal(size=o)
     return arrays
@@ -118,7 +119,12 @@ def run_peer(folder: Path) -> None:
         for structure in STRUCTURES.values():
             options = {"sigma_noise": noise} if noise else {}
             approximation = Laplace(
-                network, task, subset_of_weights="all", hessian_structure=structure, prior_precision=precision, **options
+                network,
+                task,
+                subset_of_weights="all",
+                hessian_structure=structure,
+                prior_precision=precision,
+                **options,
             )
             approximation.fit(DataLoader(TensorDataset(X, y), batch_size=len(X)))
             mean, covariance = approximation._glm_predictive_distribution(torch.tensor(arrays["x_test"]))
@@ -135,7 +141,12 @@ def compare(task: str, structure: str, ours, peer) -> dict:
         name: float(np.max(np.abs(ours[name] - peer[name])) / np.max(np.abs(peer[name])))
         for name in ("log_evidence", "mean", "variance")
     }
-    return {"task": task, "structure": structure, "log_evidence": float(ours["log_evidence"]), "difference": differences}
+    return {
+        "task": task,
+        "structure": structure,
+        "log_evidence": float(ours["log_evidence"]),
+        "difference": differences,
+    }
 
 
 def report(rows: list[dict]) -> None:

@@ -1,4 +1,3 @@
-import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -85,5 +84,5 @@ def test_a_kernel_per_output_equals_separate_processes(data):
 def test_coupled_outputs_are_refused_by_name(data):
     prior = fsp.Prior(fsp.kernels.Helmholtz(RBF(), RBF()))
     X = np.zeros((4, 2)) + np.arange(4)[:, None]
-    with pytest.raises(ValueError, match="SparseGP: the kernel couples its outputs.*use ExactGP"):
+    with pytest.raises(ValueError, match=r"SparseGP: the kernel couples its outputs.*use ExactGP"):
         SparseGP().fit(network(2, 2), X, X, fsp.likelihoods.Gaussian(), key=jr.key(0), prior=prior)

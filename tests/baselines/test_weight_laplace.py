@@ -83,7 +83,7 @@ def test_last_layer_is_full_over_the_last_layers_weights(data):
     posterior = fits(data, "last_layer")
     part = last_layer(fsp.as_model(make_network([2, 5, 2])))
     assert part.num_params == 12
-    rows, covariance = dense_covariance(part, data[0])
+    _, covariance = dense_covariance(part, data[0])
     test_rows, _ = dense_covariance(part, data[2])
     np.testing.assert_allclose(
         posterior.predict(data[2]).variance.ravel(), np.diag(test_rows @ covariance @ test_rows.T), rtol=1e-9
@@ -218,5 +218,7 @@ def test_kfac_of_a_network_from_elsewhere_is_refused(data):
 
 def test_a_curvature_above_the_budget_is_refused_before_training(data):
     method = WeightLaplace("full", train=MAP(steps=10**9), memory_budget=1000.0)
-    with pytest.raises(MemoryError, match=r"structure='full' needs .* use structure='kfac', 'diagonal' or 'last_layer'"):
+    with pytest.raises(
+        MemoryError, match=r"structure='full' needs .* use structure='kfac', 'diagonal' or 'last_layer'"
+    ):
         method.fit(fsp.as_model(make_network([2, 5, 2])), data[0], data[1], fsp.likelihoods.Gaussian(), key=KEY)

@@ -53,9 +53,7 @@ class GFSVI(Method):
             (MeanField.around(model, self.initial_scale), likelihood), _is_trainable, is_leaf=_is_frozen
         )
         best, _ = minimise(
-            _NegativeBound(
-                fixed, model, prior, context, X, targets, self.num_context, self.gamma, self.batch_size
-            ),
+            _NegativeBound(fixed, model, prior, context, X, targets, self.num_context, self.gamma, self.batch_size),
             trainable,
             optimizer=self.optimizer or _adam(self.learning_rate, self.steps),
             steps=self.steps,

@@ -50,7 +50,7 @@ class MAP(Method):
         (rows, labels), held_out = _hold_out(model, likelihood, self.validation, X, targets, split_key)
         trainable, fixed = eqx.partition((model.params, likelihood), _is_trainable, is_leaf=_is_frozen)
         precision = jnp.asarray(self.prior_precision, model.dtype)
-        best, losses = minimise(
+        best, _ = minimise(
             _NegativeLogPosterior(model, fixed, rows, labels, precision, self.batch_size),
             trainable,
             optimizer=self.optimizer or _adam(self.learning_rate, self.steps),

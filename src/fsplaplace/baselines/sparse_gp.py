@@ -86,7 +86,9 @@ class SparseGP(Method):
         all_rows = X.shape[0] <= self.num_inducing
         inducing = X if all_rows else jnp.asarray(_cluster_centres(np.asarray(X), self.num_inducing, key))
         kernels = prior.kernel if isinstance(prior.kernel, tuple) else (prior.kernel,)
-        process = _with_best_posterior(SparseProcess.at_prior(kernels, inducing, prior.num_outputs), prior, likelihood, X, targets)
+        process = _with_best_posterior(
+            SparseProcess.at_prior(kernels, inducing, prior.num_outputs), prior, likelihood, X, targets
+        )
         kept = [process.kernels] * (not self.tune) + [process.inducing_inputs] * all_rows
         frozen = {id(leaf) for leaf in jax.tree.leaves(kept)}
         trainable, fixed = eqx.partition(
