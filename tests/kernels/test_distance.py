@@ -62,7 +62,9 @@ def test_tight_clusters_with_too_many_near_pairs_stay_accurate():
 @pytest.mark.parametrize("rows", [1, 3])
 def test_few_rows_give_the_rows_of_the_full_matrix(rows):
     x, y = points(100)
-    np.testing.assert_allclose(squared_distance(x[:rows], y), squared_distance(x, y)[:rows], rtol=2e-5)
+    full = squared_distance(x, y)
+    np.testing.assert_allclose(squared_distance(x[:rows], y), full[:rows], rtol=2e-5)
+    np.testing.assert_allclose(squared_distance(x, y[:rows]), full[:, :rows], rtol=2e-5)
 
 
 @pytest.mark.parametrize("clustered", [False, True])

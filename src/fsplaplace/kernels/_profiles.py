@@ -23,8 +23,8 @@ def rational_quadratic(s: Float[Array, "..."], alpha: Float[Array, ""]) -> Float
 
 
 def powered_exponential(s: Float[Array, "..."], power: Float[Array, ""]) -> Float[Array, "..."]:
-    """exp(-r^κ) with r = √s."""
-    return jnp.exp(-(jnp.maximum(s, _DISTANCE_FLOOR) ** (0.5 * power)))
+    """exp(-r^κ) with r = √s; log and exp vectorise on the CPU where a power does not."""
+    return jnp.exp(-jnp.exp(0.5 * power * jnp.log(jnp.maximum(s, _DISTANCE_FLOOR))))
 
 
 def matern12(s: Float[Array, "..."]) -> Float[Array, "..."]:
