@@ -61,14 +61,15 @@ print(f"NNX:   RMSE {float(jnp.sqrt(jnp.mean((nnx_prediction.mean[:, 0] - y) ** 
 class LinenNetwork(linen.Module):
     @linen.compact
     def __call__(self, x):
-        return linen.Dense(1)(jnp.tanh(linen.Dense(50)(x)))
+        x = jnp.tanh(linen.Dense(50, name="first")(x))
+        return linen.Dense(1, name="second")(x)
 
 
 first, second = trained.model.params["first"], trained.model.params["second"]
 variables = {
     "params": {
-        "Dense_0": {"kernel": first["kernel"][...], "bias": first["bias"][...]},
-        "Dense_1": {"kernel": second["kernel"][...], "bias": second["bias"][...]},
+        "first": {"kernel": first["kernel"][...], "bias": first["bias"][...]},
+        "second": {"kernel": second["kernel"][...], "bias": second["bias"][...]},
     }
 }
 model = fsp.as_model((LinenNetwork(), variables))

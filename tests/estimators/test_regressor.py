@@ -1,0 +1,153 @@
+"""FSPRegressor: what it predicts, its units, shapes, and the tools it works in."""
+
+import pickle
+
+import equinox as eqx
+import jax
+import jax.random as jr
+import numpy as np
+import pandas as pd
+import pytest
+from gpjax.kernels import RBF
+from sklearn.base import clone
+from sklearn.compose import TransformedTargetRegressor
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from fsplaplace.estimators import FSPRegressor
+
+_SMALL = {"kernel": "rbf", "network": (30,), "steps": 300, "num_context": 96, "random_state": 0}
+
+
+@pytest.fixture(scope="module")
+def data():
+    generator = np.random.default_rng(0)
+    X = generator.uniform(-1, 1, (64, 1))
+    return 10 * X + 5, 100 * np.sin(3 * X[:, 0]) + 5 * generator.normal(size=64)
+
+
+@pytest.fixture(scope="module")
+def fitted(data):
+    return FSPRegressor(**_SMALL).fit(*data)
+
+
+@pytest.fixture(scope="module")
+def process(data):
+    return FSPRegressor(**_SMALL, method="gp").fit(*data)
+
+
+def test_noise_is_found_in_the_targets_units(fitted):
+    assert 4.0 < fitted.noise_ < 6.5
+
+
+def test_predictions_are_those_of_the_gaussian_process(data, fitted, process):
+    X = np.linspace(-10, 20, 50)[:, None]
+    (mean, std), (exact_mean, exact_std) = (model.predict(X, return_std=True) for model in (fitted, process))
+    np.testing.assert_allclose(mean, exact_mean, atol=10.0)
+    np.testing.assert_allclose(std, exact_std, rtol=0.2)
+
+
+def test_covariance_has_the_squared_standard_deviation_on_its_diagonal(fitted):
+    X = np.linspace(-5, 15, 9)[:, None]
+    _, std = fitted.predict(X, return_std=True)
+    _, covariance = fitted.predict(X, return_cov=True)
+    np.testing.assert_allclose(np.sqrt(np.diag(covariance)), std, rtol=1e-6)
+    np.testing.assert_allclose(covariance, covariance.T, rtol=1e-8)
+    with pytest.raises(RuntimeError, match="At most one of return_std or return_cov"):
+        fitted.predict(X, return_std=True, return_cov=True)
+
+
+def test_samples_have_the_predictive_moments(fitted):
+    X = np.linspace(-5, 15, 5)[:, None]
+    mean, std = fitted.predict(X, return_std=True)
+    samples = fitted.sample_y(X, n_samples=4000, random_state=1)
+    assert samples.shape == (5, 4000)
+    np.testing.assert_allclose(samples.mean(axis=1), mean, atol=5 * std.max() / 4000**0.5)
+    np.testing.assert_allclose(samples.std(axis=1), std, rtol=0.06)
+    functions = fitted.sample_y(X, n_samples=4000, random_state=1, noise=False)
+    np.testing.assert_allclose(functions.std(axis=1), np.sqrt(std**2 - fitted.noise_**2), rtol=0.06)
+
+
+def test_pickled_estimator_predicts_the_same_bits(data, fitted):
+    again = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(again.predict(data[0]), fitted.predict(data[0]))
+
+
+def test_clone_and_same_seed_fit_the_same(data, fitted):
+    np.testing.assert_array_equal(clone(fitted).fit(*data).predict(data[0]), fitted.predict(data[0]))
+
+
+def test_shuffled_rows_fit_the_same(data, fitted):
+    X, y = data
+    order = np.random.default_rng(1).permutation(len(X))
+    shuffled = FSPRegressor(**_SMALL).fit(X[order], y[order])
+    np.testing.assert_allclose(shuffled.predict(X), fitted.predict(X), rtol=1e-6)
+
+
+def test_frames_keep_their_column_names(data):
+    X, y = data
+    frame = pd.DataFrame(X, columns=["depth"])
+    model = FSPRegressor(**{**_SMALL, "steps": 20}).fit(frame, pd.Series(y))
+    assert model.feature_names_in_.tolist() == ["depth"]
+    with pytest.raises(ValueError, match="feature names should match"):
+        model.predict(frame.rename(columns={"depth": "height"}))
+
+
+def test_several_targets_have_a_noise_and_a_covariance_each(data):
+    X, y = data
+    model = FSPRegressor(**{**_SMALL, "steps": 20}).fit(X, np.column_stack([y, -2 * y]))
+    mean, std = model.predict(X[:7], return_std=True)
+    _, covariance = model.predict(X[:7], return_cov=True)
+    assert mean.shape == std.shape == (7, 2)
+    assert covariance.shape == (7, 7, 2)
+    assert model.sample_y(X[:7], 3).shape == (7, 2, 3)
+    np.testing.assert_allclose(np.einsum("nnq->nq", covariance), std**2, rtol=1e-6)
+    np.testing.assert_allclose(model.noise_[1] / model.noise_[0], 2.0, rtol=0.2)
+
+
+def test_a_network_and_a_kernel_of_ones_own(data):
+    X, y = data
+    network = eqx.nn.MLP(1, 1, 8, 1, activation=jax.nn.relu, key=jr.key(0))
+    model = FSPRegressor(kernel=RBF(lengthscale=0.5), network=network, steps=20, num_context=96, random_state=0)
+    model.fit(X, y)
+    assert model.posterior_.model.num_params == 25
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+
+
+@pytest.mark.parametrize("method", ["map", "laplace"])
+def test_other_methods_answer_the_same_calls(data, method):
+    mean, std = FSPRegressor(**_SMALL, method=method).fit(*data).predict(data[0], return_std=True)
+    assert np.corrcoef(mean, data[1])[0, 1] > 0.9
+    assert np.all(std > 0)
+
+
+def test_a_constant_target_is_predicted(data):
+    X, _ = data
+    mean = FSPRegressor(**{**_SMALL, "steps": 100}).fit(X, np.full(len(X), 42.0)).predict(X)
+    np.testing.assert_allclose(mean, 42.0, atol=0.2)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kernel": "cubic"}, "kernel is 'cubic'; pass one of 'rbf'"),
+        ({"method": "magic"}, "method is 'magic'; pass one of 'fsp-laplace'"),
+        ({"network": "deep"}, "as_model: cannot read a network"),
+    ],
+)
+def test_options_that_do_not_exist_are_named(data, options, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        FSPRegressor(**{**_SMALL, "fit_prior": False, **options}).fit(*data)
+
+
+def test_works_in_pipeline_search_validation_and_transformed_target(data):
+    X, y = data
+    quick = FSPRegressor(**{**_SMALL, "steps": 20})
+    pipeline = make_pipeline(StandardScaler(), quick)
+    search = GridSearchCV(pipeline, {"fspregressor__kernel": ["rbf", "matern52"]}, cv=2).fit(X, y)
+    assert search.best_score_ > 0.8
+    assert cross_val_score(quick, X, y, cv=2).min() > 0.8
+    transformed = TransformedTargetRegressor(quick, func=np.arcsinh, inverse_func=np.sinh).fit(X, y)
+    assert transformed.score(X, y) > 0.8
