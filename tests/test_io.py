@@ -225,6 +225,52 @@ def test_weights_outside_the_mask_are_stored(path):
     np.testing.assert_array_equal(load(path, masked(1)).model(POINTS), masked(0)(POINTS))
 
 
+def linen_network(seed):
+    linen = pytest.importorskip("flax.linen")
+    module = linen.Sequential([linen.Dense(3), linen.BatchNorm(use_running_average=True)])
+    variables = module.init(jr.key(seed), POINTS)
+    return module, jax.tree.map(lambda leaf: leaf + seed, variables)
+
+
+def nnx_network(seed):
+    nnx = pytest.importorskip("flax.nnx")
+    rngs = nnx.Rngs(seed)
+    module = nnx.Sequential(nnx.Linear(1, 3, rngs=rngs), nnx.BatchNorm(3, rngs=rngs), nnx.Dropout(0.5, rngs=rngs))
+    module.layers[1].mean[...] = jnp.full(3, float(seed))
+    module.eval()
+    return module
+
+
+def torch_network(seed):
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(seed)
+    module = torch.nn.Sequential(torch.nn.Linear(1, 3), torch.nn.BatchNorm1d(3))
+    module(torch.randn(9, 1))
+    return module.eval()
+
+
+class Normalised(eqx.Module):
+    norm: eqx.nn.BatchNorm
+
+    def __call__(self, x, state):
+        return self.norm(x, state)
+
+
+def equinox_network(seed):
+    make = eqx.nn.make_with_state(lambda: Normalised(eqx.nn.BatchNorm(1, axis_name="batch", mode="ema")))
+    network, state = make()
+    batched = jax.vmap(network, axis_name="batch", in_axes=(0, None), out_axes=(0, None))
+    return eqx.nn.inference_mode(network), batched(POINTS + seed, state)[1]
+
+
+@pytest.mark.parametrize("make", [linen_network, nnx_network, torch_network, equinox_network])
+def test_networks_of_every_library_are_stored_with_their_statistics(make, path):
+    saved, other = fsp.as_model(make(1)), fsp.as_model(make(2))
+    assert not np.array_equal(saved(POINTS), other(POINTS))
+    save(path, fsp.Trained(saved, fsp.likelihoods.Bernoulli(), fsp.History(*[jnp.zeros(0)] * 4), 0.0))
+    np.testing.assert_array_equal(load(path, other).model(POINTS), saved(POINTS))
+
+
 def test_another_network_is_refused_with_the_reason(posterior, path):
     save(path, posterior)
     with pytest.raises(FileFormatError, match=r"layers\[0\]\.bias is float32\[6\] in the file.*has float32\[7\]"):

@@ -40,7 +40,7 @@ def plot_history(history: History, *, ax: "Axes | None" = None) -> "Axes":
         right = ax.twinx()
         steps, losses = np.asarray(history.validation_step), np.asarray(history.validation_loss)
         lines = [*lines, *right.plot(steps, losses, "o", color=VERMILLION, markersize=3, label="held-out (right)")]
-        right.set_ylabel("held-out negative log-likelihood (mean)")
+        right.set_ylabel("held-out loss (mean)")
     ax.legend(handles=lines, fontsize="small", framealpha=0.8)
     return ax
 
