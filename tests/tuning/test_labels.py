@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+
 from fsplaplace.likelihoods import Bernoulli, Categorical, FromLogDensity, HeteroscedasticGaussian, Poisson
 from fsplaplace.tuning import dirichlet_labels
 from fsplaplace.tuning.labels import gaussian_targets
@@ -41,7 +42,7 @@ def test_poisson_targets_have_the_variance_of_a_log_count():
     np.testing.assert_allclose(noise[:, 0], [2.0, 1 / 100.5])
 
 
-@pytest.mark.parametrize("likelihood", [HeteroscedasticGaussian(), FromLogDensity(lambda f, y: -f[0] ** 2)])
+@pytest.mark.parametrize("likelihood", [HeteroscedasticGaussian(), FromLogDensity(lambda f, y: -(f[0] ** 2))])
 def test_other_likelihoods_are_refused_by_name(likelihood):
     with pytest.raises(TypeError, match=type(likelihood).__name__):
         gaussian_targets(likelihood, np.zeros((3, 1)), alpha_epsilon=0.01)

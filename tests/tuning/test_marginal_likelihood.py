@@ -4,12 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from gpjax.kernels import RBF, Matern32
+from scipy.stats import multivariate_normal
+
 from fsplaplace import Prior
 from fsplaplace.kernels import Helmholtz
 from fsplaplace.tuning import log_marginal_likelihood
 from fsplaplace.tuning._marginal_likelihood import profile_likelihood
-from gpjax.kernels import RBF, Matern32
-from scipy.stats import multivariate_normal
 
 PRIORS = {
     "one output": (Prior(RBF(lengthscale=0.5, variance=2.0)), 1),
