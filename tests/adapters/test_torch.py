@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from gpjax.kernels import RBF
 
 import fsplaplace as fsp
 from fsplaplace.adapters import copy_to_torch
@@ -178,6 +179,24 @@ def test_tangents_of_a_residual_network_match_its_gradients():
 
     forward, reverse = both(model.params)
     np.testing.assert_allclose(forward, reverse, rtol=1e-3)
+
+
+@pytest.mark.slow
+def test_a_residual_network_has_a_posterior_and_is_left_as_it_was():
+    module = with_statistics(resnet(), (3, 8, 8)).eval()
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    X = torch.randn(6, 3, 8, 8)
+    y = np.random.default_rng(0).normal(size=(6, 2))
+    prior = fsp.Prior(RBF(lengthscale=10.0), num_outputs=2)
+    points = torch.randn(6, 3, 8, 8).numpy()
+    likelihood = fsp.likelihoods.Gaussian(0.5)
+    posterior = fsp.laplace(fsp.as_model(module), prior, likelihood, X.numpy(), y, context_points=points)
+    prediction = posterior.predict(X.numpy())
+    np.testing.assert_allclose(prediction.map, module(X).detach().numpy(), atol=1e-5)
+    assert np.all(prediction.variance > 0)
+    assert np.all(prediction.variance < 1.01)
+    for name, value in module.state_dict().items():
+        assert torch.equal(value, before[name])
 
 
 def test_training_mode_is_refused_by_name():
