@@ -3,7 +3,8 @@
     python benchmarks/fidelity.py            # the whole table, about half an hour on two cores
     python benchmarks/fidelity.py --quick    # a corner of it, for the test suite
 
-Writes `benchmarks/results/fidelity.json` and, from it, `fidelity.md`. All errors are root-mean-square differences to the
+Writes `benchmarks/results/fidelity.json` and, from it, `fidelity.md`, after every network; a run that was cut goes on where it
+stopped (delete the JSON to start anew). All errors are root-mean-square differences to the
 exact GP at points off the context set, divided by the prior's standard deviation.
 """
 
@@ -19,7 +20,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from gpjax.kernels import RBF, Matern12, Matern32, Matern52, Periodic, RationalQuadratic
-from results import markdown_table, write_results
+from results import markdown_table, read_rows, write_results
 
 import fsplaplace as fsp
 
@@ -223,13 +224,17 @@ def _sweep(pick, rows, task, sizes, initialisation):
     return body
 
 
-def run(*, quick: bool) -> Iterator[list[dict]]:
-    """Rows so far, after each trained network."""
-    rows = []
+def run(rows: list[dict], *, quick: bool) -> Iterator[list[dict]]:
+    """Rows so far, after each trained network that `rows` does not hold yet."""
+    done = {(row["task"], row["kernel"], row["dtype"], row["initialisation"]) for row in rows}
     for task in (sine_task(), plane_task()):
         names = list(task.kernels)[:1] if quick else list(task.kernels)
         for kernel in names:
             for dtype, initialisation in CORNER if quick else EVERYTHING:
+                if (task.name, kernel, dtype, initialisation) in done:
+                    continue
+                # Hundreds of compiled programs in one process exhaust the system's memory maps.
+                jax.clear_caches()
                 sizes = QUICK_SIZES if quick else CONTEXT_SIZES
                 rows += compare(task, kernel, dtype, initialisation, sizes, 300 if quick else STEPS)
                 print(task.name, kernel, dtype, initialisation, flush=True)
@@ -243,7 +248,8 @@ def main():
     arguments = parser.parse_args()
     start = time.perf_counter()
     settings = {"noise": NOISE, "steps": 300 if arguments.quick else STEPS, "quick": arguments.quick, "seed": 1}
-    for rows in run(quick=arguments.quick):
+    earlier = read_rows(arguments.out, "fidelity", settings)
+    for rows in run(earlier, quick=arguments.quick):
         write_results(arguments.out, "fidelity", rows, settings, seconds=time.perf_counter() - start, tables=tables)
 
 

@@ -36,6 +36,14 @@ def write_results(
     print(f"wrote {path} and {path.with_suffix('.md')}")
 
 
+def read_rows(directory: str | Path, name: str, settings: dict) -> list[dict]:
+    """Rows of an earlier run with the same settings and library version; none if there is no such run."""
+    path = Path(directory) / f"{name}.json"
+    record = json.loads(path.read_text()) if path.exists() else {}
+    same = record.get("settings") == settings and record.get("versions", {}).get("fsplaplace") == version("fsplaplace")
+    return record["rows"] if same else []
+
+
 def markdown_table(header: Sequence[str], body: Sequence[Sequence[Any]]) -> str:
     """A markdown table; floats with four decimals, missing values as a dash."""
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
