@@ -74,7 +74,9 @@ def fit_table(
     held_out, kept = np.split(order, [round(test_fraction * len(y))])
     model = FSPRegressor(kernel=kernel, steps=steps, random_state=seed, progress=not quiet).fit(X[kept], y[kept])
     mean, std = _predict(model, X)
-    scores = _scores(y[held_out], mean[held_out], std[held_out], model.noise_) if held_out.size else {}
+    scores = (
+        _scores(y[held_out], mean[held_out], std[held_out], float(np.ravel(model.noise_)[0])) if held_out.size else {}
+    )
     for name, value in scores.items():
         print(f"{name}: {value:.6g}")
     _write_predictions(

@@ -1,6 +1,7 @@
 """What an experiment is: cells to run, what the paper printed, how to draw it and what to say about it."""
 
 import abc
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
@@ -30,7 +31,7 @@ class Row:
     """Scores of one variant of a method: one line of a table. A score that does not exist is None."""
 
     method: str
-    scores: dict[str, float | None]
+    scores: Mapping[str, float | None]
     note: str = ""
 
 
@@ -119,10 +120,9 @@ class Summary:
                 for name in names
             }
 
-    def mean(self, task: str, method: str, score: str) -> float | None:
-        """Mean over seeds; None where there is no such row or score."""
-        found = self.entries.get((task, method), {}).get(score)
-        return None if found is None or found[2] == 0 else found[0]
+    def mean(self, task: str, method: str, score: str) -> float:
+        """Mean over seeds; NaN where there is no such row or score."""
+        return self.entries.get((task, method), {}).get(score, (math.nan, math.nan, 0))[0]
 
     def as_rows(self) -> list[dict[str, Any]]:
         """For JSON: one dictionary per row of the table."""

@@ -202,7 +202,8 @@ class MaunaLoa(Experiment):
                 context=context, key=fit_key,
             )  # fmt: skip
             predictions = {cell.method: gaussians(posterior, X)}
-            noise = float(posterior.likelihood.scale)
+            fitted = posterior.likelihood
+            noise = float(fitted.scale) if isinstance(fitted, fsp.likelihoods.Gaussian) else NOISE / task.ppm
             if cell.method == "Laplace":
                 choices["weight prior and noise"] = "evidence of the Laplace approximation"
                 choices["noise_ppm"] = noise * task.ppm
@@ -251,7 +252,7 @@ class MaunaLoa(Experiment):
         reference = summary.mean(_ZERO, "GP", "log_predictive_density")
         return (
             f"MSE {ours:.2f} ppm² with the mean that the evidence prefers and {zero:.1f} with the paper's zero mean (paper 8.90); "
-            f"exact GP with the same prior {gp:.2f}; precision form on the same network {paper or float('nan'):.1f}; "
+            f"exact GP with the same prior {gp:.2f}; precision form on the same network {paper:.1f}; "
             f"log predictive density {density:.2f} against {reference:.2f} of the paper's GP on this split."
         )
 

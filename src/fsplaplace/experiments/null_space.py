@@ -82,17 +82,17 @@ class NullSpace(Experiment):
         side = int(settings["context"])
         if kind == "regression":
             task = sine.load(Cell(f"prior={kernel}", "FSP-Laplace", cell.seed))
-            likelihood, bound, width = (
+            likelihood, box, width = (
                 fsp.likelihoods.Gaussian(task.noise),
-                [sine.BOUND],
+                sine.box(),
                 min(50, int(settings["width"])),
             )
             grid = np.linspace(-sine.BOUND, sine.BOUND, side)[:, None]
         else:
             task = two_moons.load(kernel, cell.seed)
-            likelihood, bound, width = fsp.likelihoods.Bernoulli(), [two_moons.BOUND] * 2, int(settings["width"])
-            grid = np.asarray(fsp.context.Grid([-two_moons.BOUND] * 2, bound).sample(side))
-        region = fsp.context.Uniform([-value for value in bound], bound)
+            likelihood, box, width = fsp.likelihoods.Bernoulli(), two_moons.box(), int(settings["width"])
+            grid = np.asarray(fsp.context.Grid(*two_moons.box()).sample(side))
+        region = fsp.context.Uniform(*box)
         network = fsp.mlp([width, width], prior=task.prior, context=region, key=network_key)
         trained = fsp.train(
             fsp.as_model(network), task.prior, likelihood, region, task.X, task.y,

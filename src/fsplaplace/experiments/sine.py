@@ -1,7 +1,8 @@
 """Sine: noisy values of sin(2 pi x) with a gap in the middle, under many priors, length scales, noises and context sets."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from gpjax.kernels import RBF, AbstractKernel, Matern12, Matern32, Matern52, Periodic
@@ -32,6 +33,11 @@ BOUND = 2.0
 _KERNELS = {"RBF": RBF, "Matern-1/2": Matern12, "Matern-3/2": Matern32, "Matern-5/2": Matern52, "Periodic": Periodic}
 
 
+def box():
+    """Corners of the region where the prior is enforced."""
+    return jnp.array([-BOUND]), jnp.array([BOUND])
+
+
 class Task(NamedTuple):
     """Data, and the prior and noise that go with it."""
 
@@ -55,7 +61,7 @@ def load(cell: Cell) -> Task:
     noise = float(value) if kind == "label noise" else 0.1
     X, y = data(seed=cell.seed, noise=noise)
     if kind == "length scale":
-        return Task(X, y, fsp.Prior(RBF(lengthscale=float(value))), noise, "stated by the task")
+        return Task(X, y, fsp.Prior(_kernel("RBF", lengthscale=float(value))), noise, "stated by the task")
     kernel = _kernel(value if kind == "prior" else kind.partition(",")[0] if kind.endswith("M") else "RBF")
     fitted = fit_prior(
         fsp.Prior(kernel), X, y, fsp.likelihoods.Gaussian(noise), key=jr.key(cell.seed), fit_noise=False,
@@ -123,7 +129,7 @@ class Sine(Experiment):
         task = load(cell)
         x = np.linspace(-BOUND, BOUND, 201)[:, None]
         likelihood = fsp.likelihoods.Gaussian(task.noise)
-        region = fsp.context.Uniform(-BOUND, BOUND)
+        region = fsp.context.Uniform(*box())
         network_key, fit_key = keys(cell.seed, 2)
         network = fsp.mlp([50, 50], prior=task.prior, context=region, key=network_key)
         model = fsp.as_model(network)
@@ -134,7 +140,7 @@ class Sine(Experiment):
             few = int(cell.task.partition("M=")[2] or 0)
             grid = np.linspace(-BOUND, BOUND, int(settings["context"]))[:, None]
             points = (
-                np.asarray(fsp.context.Halton(-BOUND, BOUND).sample(few, key=fit_key))
+                np.asarray(fsp.context.Halton(*box()).sample(few, key=fit_key))
                 if few
                 else np.concatenate([grid, task.X])
             )
@@ -153,12 +159,17 @@ class Sine(Experiment):
             )
             predictions = {cell.method: gaussians(posterior, x)}
             samples = np.asarray(posterior.sample(x, key=fit_key, num_samples=5))[:, :, 0]
-        stated = np.sqrt(np.asarray(task.prior.variance(x)))
+        stated = np.sqrt(np.asarray(task.prior.variance(jnp.asarray(x))))
         rows = tuple(
             Row(name, {}, note) if found is None else Row(name, _scores(found, exact, stated))
             for name, found in predictions.items()
         )
-        curves = {"X": rounded(task.X[:, 0]), "y": rounded(task.y), "x": rounded(x[:, 0]), "samples": rounded(samples)}
+        curves: dict[str, Any] = {
+            "X": rounded(task.X[:, 0]),
+            "y": rounded(task.y),
+            "x": rounded(x[:, 0]),
+            "samples": rounded(samples),
+        }
         curves["panels"] = {
             name: {"mean": rounded(found.mean[:, 0]), "std": rounded(np.sqrt(found.variance[:, 0]))}
             for name, found in predictions.items()
@@ -185,9 +196,12 @@ class Sine(Experiment):
         methods = (REFINED, NETWORK, PRECISION)
         tasks = sorted({task for task, _ in summary.entries if "M=" not in task})
         worst = {
-            method: max((summary.mean(task, method, "std_to_gp") or 0.0, task) for task in tasks) for method in methods
+            method: max((np.nan_to_num(summary.mean(task, method, "std_to_gp")), task) for task in tasks)
+            for method in methods
         }
-        means = {method: max((summary.mean(task, method, "mean_to_gp") or 0.0) for task in tasks) for method in methods}
+        means = {
+            method: max(np.nan_to_num(summary.mean(task, method, "mean_to_gp")) for task in tasks) for method in methods
+        }
         return (
             f"Over {len(tasks)} tasks the covariance form's std is at most {worst[REFINED][0]:.4f} RMSE from the exact GP's "
             f"({worst[REFINED][1]}), the precision form's {worst[PRECISION][0]:.3f} ({worst[PRECISION][1]}); the refined mean at "
@@ -195,8 +209,8 @@ class Sine(Experiment):
         )
 
 
-def _kernel(name: str) -> AbstractKernel:
-    return _KERNELS[name](period=1.0) if name == "Periodic" else _KERNELS[name]()
+def _kernel(name: str, **parameters) -> AbstractKernel:
+    return _KERNELS[name](**parameters, **({"period": 1.0} if name == "Periodic" else {}))
 
 
 def _scores(found: Gaussians, exact: Gaussians, stated: Float[np.ndarray, "n 1"]) -> dict[str, float]:

@@ -1,6 +1,6 @@
 """Two moons: classification whose confidence falls back to the prior away from the data."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -33,6 +33,11 @@ _KERNELS = {"RBF": RBF, "Matern-1/2": Matern12}
 _GRID = 31
 
 
+def box():
+    """Corners of the region where the prior is enforced."""
+    return jnp.full(2, -BOUND), jnp.full(2, BOUND)
+
+
 class Task(NamedTuple):
     """Training and test data with the prior fitted to the former."""
 
@@ -45,8 +50,8 @@ class Task(NamedTuple):
 
 def load(kernel: str, seed: int, *, num_points: int = 100) -> Task:
     """The moons with noise 0.1, centred; the kernel by marginal likelihood of Dirichlet targets."""
-    X, y = make_moons(num_points, noise=0.1, random_state=seed)
-    X_test, y_test = make_moons(500, noise=0.1, random_state=10_000 + seed)
+    X, y = map(np.asarray, make_moons(num_points, noise=0.1, random_state=seed))
+    X_test, y_test = map(np.asarray, make_moons(500, noise=0.1, random_state=10_000 + seed))
     centre = X.mean(axis=0)
     fitted = fit_prior(
         fsp.Prior(_KERNELS[kernel]()), X - centre, y, fsp.likelihoods.Bernoulli(), key=jr.key(seed),
@@ -104,20 +109,22 @@ class TwoMoons(Experiment):
         task = load(cell.task.partition(",")[0], cell.seed)
         few = int(cell.task.partition("M=")[2] or 0)
         likelihood = fsp.likelihoods.Bernoulli()
-        region = fsp.context.Uniform([-BOUND, -BOUND], [BOUND, BOUND])
+        region = fsp.context.Uniform(*box())
         network_key, fit_key, sample_key = keys(cell.seed, 3)
         width = int(settings["width"])
         side = np.linspace(-BOUND, BOUND, _GRID)
         grid = np.stack([axis.ravel() for axis in np.meshgrid(side, side)], axis=1)
         x = np.concatenate([grid, task.X_test])
-        choices = {"prior": "log marginal likelihood of Dirichlet targets (Milios et al. 2018) on the training data"}
+        choices: dict[str, Any] = {
+            "prior": "log marginal likelihood of Dirichlet targets (Milios et al. 2018) on the training data"
+        }
         note = ""
         if cell.method == "FSP-Laplace":
             network = fsp.mlp([width, width], prior=task.prior, context=region, key=network_key)
             points = (
-                np.asarray(fsp.context.Halton([-BOUND] * 2, [BOUND] * 2).sample(few, key=fit_key))
+                np.asarray(fsp.context.Halton(*box()).sample(few, key=fit_key))
                 if few
-                else np.concatenate([np.asarray(fsp.context.Grid([-BOUND] * 2, [BOUND] * 2).sample(100)), task.X])
+                else np.concatenate([np.asarray(fsp.context.Grid(*box()).sample(100)), task.X])
             )
             covariance, precision, note = fit_fsp(
                 fsp.as_model(network), task.prior, likelihood, task.X, task.y, context=region, context_points=points,
@@ -166,7 +173,7 @@ class TwoMoons(Experiment):
         ours = summary.mean(task, REFINED, "accuracy")
         away = summary.mean(task, REFINED, "confidence_far_away")
         others = {name: summary.mean(task, name, "confidence_far_away") for name in ("GP", "Laplace", "MAP")}
-        compared = ", ".join(f"{name} {value:.2f}" for name, value in others.items() if value is not None)
+        compared = ", ".join(f"{name} {value:.2f}" for name, value in others.items() if not np.isnan(value))
         return (
             f"{task}: accuracy {ours:.3f}; mean |p - 1/2| far from the data {away:.2f}"
             + (f" ({compared})" if compared else "")
