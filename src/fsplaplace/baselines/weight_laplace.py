@@ -120,7 +120,10 @@ def layer_groups(model: Model) -> Int[np.ndarray, " p"]:
 
 
 def last_layer(model: Model) -> Model:
-    """The same function with only its last layer's weights Bayesian, and the others frozen."""
+    """The same function with only its last layer's weights Bayesian, and the others frozen.
+
+    It is the `model` of a last-layer posterior: `fsplaplace.load(path, last_layer(model))` reads one back.
+    """
     paths = [jax.tree_util.keystr(path[:-1]) for path, _ in jax.tree_util.tree_leaves_with_path(model.params)]
     leaves, structure = jax.tree.flatten(model.params)
     kept = [leaf if path == paths[-1] else None for path, leaf in zip(paths, leaves, strict=True)]
