@@ -10,6 +10,8 @@ PYTEST := XLA_FLAGS="--xla_cpu_multi_thread_eigen=false intra_op_parallelism_thr
 
 $(VENV)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
+	# torch first and exactly this version: any other request would bring its CUDA build.
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
 	touch $@
 
