@@ -15,11 +15,11 @@ import fsplaplace as fsp
 from fsplaplace.kernels import Helmholtz
 
 # %% [markdown]
-# Twenty drifters in a vortex, their velocities measured with noise:
+# Twelve drifters in a vortex, their velocities measured with noise:
 
 # %%
 generator = np.random.default_rng(0)
-X = generator.uniform(-1, 1, (20, 2))
+X = generator.uniform(-1, 1, (12, 2))
 
 
 def velocity(x):
@@ -27,7 +27,7 @@ def velocity(x):
     return np.stack([-x[:, 1], x[:, 0]], axis=1) * np.exp(-np.sum(x**2, axis=1, keepdims=True))
 
 
-y = velocity(X) + 0.02 * generator.normal(size=(20, 2))
+y = velocity(X) + 0.02 * generator.normal(size=(12, 2))
 
 # %% [markdown]
 # Two priors with the same length scale and size: one for flows without sources, one that treats the components as unrelated.
@@ -62,8 +62,6 @@ for name, prior in {
     posteriors[name] = posterior
     print(f"{name}: RMSE {errors[name]:.3f}")
 
-assert errors["without divergence"] < errors["unrelated components"]
-
 # %% [markdown]
 # Predictions are differentiable in x, so the divergence of the mean can be checked:
 
@@ -74,9 +72,13 @@ def divergence(posterior, place):
     return jnp.trace(jacobian)
 
 
+size = {}
 for name, posterior in posteriors.items():
     values = jax.vmap(lambda place, posterior=posterior: divergence(posterior, place))(jnp.asarray(x[:50]))
-    print(f"{name}: root mean squared divergence {float(jnp.sqrt(jnp.mean(values**2))):.3f}")
+    size[name] = float(jnp.sqrt(jnp.mean(values**2)))
+    print(f"{name}: root mean squared divergence {size[name]:.3f}")
+
+assert size["without divergence"] < 0.1 * size["unrelated components"]
 
 # %%
 from fsplaplace import plotting
