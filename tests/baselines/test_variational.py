@@ -100,7 +100,7 @@ def problem():
 
 
 @pytest.mark.parametrize(
-    "method", [FVI(steps=400, num_context=20, learning_rate=0.05), GFSVI(steps=400, num_context=20)]
+    "method", [FVI(steps=400, num_context=20, learning_rate=0.05), GFSVI(steps=400, num_context=20, learning_rate=0.05)]
 )
 def test_the_posterior_is_certain_at_the_data_and_not_elsewhere(problem, method):
     model, X, y, likelihood, prior, context = problem
