@@ -81,7 +81,6 @@ class WeightLaplace(Method):
             posterior, groups = self._approximate(model, likelihood, X, targets, budget)
             likelihood = posterior.likelihood
             if train is not None and groups.size == model.num_params:
-                # Later rounds train the weights alone: the noise is the evidence's to fit, and falls in step with it.
                 train = dataclasses.replace(train, prior_precision=posterior.prior_precision[jnp.asarray(groups)])
         return posterior
 
