@@ -174,8 +174,9 @@ def _value_and_gradient(vector, evidence: _Evidence):
         size = evidence.space.size
         likelihood = evidence.likelihood
         if evidence.fit_noise:
-            leaf = jax.tree.leaves(likelihood)[0]
-            likelihood = eqx.tree_at(jax.tree.leaves, likelihood, [vector[size:].reshape(leaf.shape)])
+            # In place of the wrapper, too: that of a scale which is not learnable stops gradients.
+            (leaf,) = jax.tree.leaves(likelihood)
+            likelihood = eqx.tree_at(lambda tree: tree.log_scale, likelihood, vector[size:].reshape(leaf.shape))
         return log_evidence(evidence.linearised, evidence.space.to_prior(vector[:size]), likelihood)
 
     return eqx.filter_value_and_grad(value)(vector)
