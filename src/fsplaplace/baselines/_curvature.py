@@ -6,6 +6,7 @@ the noise changes. Host float64.
 """
 
 import abc
+import functools
 from collections.abc import Iterator
 
 import equinox as eqx
@@ -114,8 +115,16 @@ class KroneckerCurvature(Curvature):
             bias_scale = None
             if layer.bias_slot >= 0:
                 bias_scale = jnp.asarray((factor * g + precision[self.groups[layer.bias_slot]]) ** -0.5, dtype)
-            arrays = (jnp.asarray(part, dtype) for part in (output_basis, input_basis, weight_scale))
-            blocks.append(KroneckerBlock(*arrays, bias_scale, layer.weight_slot, layer.bias_slot))
+            blocks.append(
+                KroneckerBlock(
+                    output_basis=jnp.asarray(output_basis, dtype),
+                    input_basis=jnp.asarray(input_basis, dtype),
+                    weight_scale=jnp.asarray(weight_scale, dtype),
+                    bias_scale=bias_scale,
+                    weight_slot=layer.weight_slot,
+                    bias_slot=layer.bias_slot,
+                )
+            )
         return KroneckerCovariance(tuple(blocks))
 
 
@@ -127,11 +136,11 @@ def curvature(
         return KroneckerCurvature(kronecker_factors(model, likelihood, X, targets), groups)
     roots = _root_blocks(model, likelihood, X, targets, budget)
     if structure == "diagonal":
-        return DiagonalCurvature(sum(np.sum(root**2, axis=0) for root in roots), groups)
+        return DiagonalCurvature(functools.reduce(np.add, (np.sum(root**2, axis=0) for root in roots)), groups)
     p = model.num_params
     if X.shape[0] * model.num_outputs(X) <= p:
         return FullCurvature(np.concatenate(list(roots)), groups)
-    matrix = sum(root.T @ root for root in roots)
+    matrix = functools.reduce(np.add, (root.T @ root for root in roots))
     # The nugget, far below rounding of the matrix itself, lets LAPACK take the root of a singular matrix.
     nugget = 1e-14 * np.trace(matrix) * np.eye(p)
     return FullCurvature(np.linalg.cholesky(matrix + nugget).T, groups)

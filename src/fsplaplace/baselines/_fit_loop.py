@@ -1,7 +1,7 @@
 """One compiled optimisation loop for every method that is trained."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -14,7 +14,6 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from fsplaplace._progress import progress_bar
 from fsplaplace.linalg import one_blas_thread
 
-T = TypeVar("T")
 Objective = Callable[[Any, PRNGKeyArray], Float[Array, ""]]
 
 # Steps between visits to the host: for progress, validation and the check for divergence.
@@ -23,7 +22,7 @@ _CHUNK = 100
 
 def minimise(
     objective: Objective,
-    start: T,
+    start: Any,
     *,
     optimizer: optax.GradientTransformation,
     steps: int,
@@ -33,7 +32,7 @@ def minimise(
     in_loop: bool = True,
     validate: Callable[[Any], Float[Array, ""]] | None = None,
     patience: int = 20,
-) -> tuple[T, Float[np.ndarray, " steps"]]:
+) -> tuple[Any, Float[np.ndarray, " steps"]]:
     """The parameters after `steps` optimiser steps on `objective(parameters, key)`, and the objective at each step.
 
     Args:

@@ -10,7 +10,7 @@ blocks, as in laplace-torch.
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -52,7 +52,7 @@ def kronecker_factors(model: Model, likelihood: Likelihood, X: Float[Array, "n .
     ]
 
 
-def check_layers(model: Model) -> list[tuple[str, eqx.Module]]:
+def check_layers(model: Model) -> list[tuple[str, Any]]:
     """The network's linear and convolutional layers with their paths; anything else with weights is refused by name."""
     if model.call is not _equinox._call:
         raise ValueError(
@@ -87,7 +87,7 @@ def factor_bytes(model: Model) -> int:
 class _Recorder(eqx.Module):
     """A layer that notes its input and adds a probe to its output, whose derivative is that of the output."""
 
-    layer: eqx.Module
+    layer: Any
     probe: Array
     inputs: list = eqx.field(static=True)
 
@@ -133,7 +133,7 @@ def _output_shapes(network, layers, where, row):
     shapes: list = [None] * len(layers)
 
     class Shape(eqx.Module):
-        layer: eqx.Module
+        layer: Any
         index: int = eqx.field(static=True)
 
         def __call__(self, x, **kwargs):
@@ -175,12 +175,12 @@ def _is_layer(node) -> bool:
     return isinstance(node, eqx.nn.Linear)
 
 
-def _nodes(tree) -> list[tuple[str, eqx.Module]]:
+def _nodes(tree) -> list[tuple[str, Any]]:
     leaves = jax.tree_util.tree_leaves_with_path(tree, is_leaf=_is_layer)
     return [(jax.tree_util.keystr(path), node) for path, node in leaves]
 
 
-def _modules(tree) -> list[tuple[str, eqx.Module]]:
+def _modules(tree) -> list[tuple[str, Any]]:
     """Every innermost module that holds arrays, with its path."""
 
     def innermost(node):

@@ -2,6 +2,7 @@
 
 import abc
 import functools
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -57,7 +58,7 @@ class FunctionPosterior(eqx.Module):
         blocks = -(-num_samples // _SAMPLES_PER_BLOCK)
         keys = jr.split(jr.key(0) if key is None else key, blocks)
         draws = (self.draw_outputs(x, key=part, num_samples=-(-num_samples // blocks)) for part in keys)
-        return sum(jnp.mean(link(draw), axis=0) for draw in draws) / blocks
+        return jnp.mean(jnp.stack([jnp.mean(link(draw), axis=0) for draw in draws]), axis=0)
 
     def prediction(self, mean, network, variance) -> Prediction:
         """The prediction with the likelihood's noise."""
@@ -94,8 +95,11 @@ class LinearisedPosterior(FunctionPosterior):
         if not joint:
             return self._moments(x)[1]
         x = self.model.check_inputs(x, argument="x")
-        rows = self._rows_per_block(x)
-        features = map_rows(functools.partial(_features, self.model, self.weight_covariance), x, rows=rows)
+        if self.weight_covariance is None:
+            size = (x.shape[0], self.model.num_outputs(x))
+            return jnp.zeros(size + size, self.model.dtype)
+        core: Any = functools.partial(_features, self.model, self.weight_covariance)
+        features = map_rows(core, x, rows=self._rows_per_block(x))
         return jnp.einsum("nqr,mpr->nqmp", features, features)
 
     def sample(self, x, *, key, num_samples=1):
@@ -109,11 +113,12 @@ class LinearisedPosterior(FunctionPosterior):
         return outputs + jnp.moveaxis(moves, 2, 0)
 
     def draw_outputs(self, x, *, key, num_samples):
-        return draw_gaussian(*self._moments(x), key, num_samples)
+        mean, covariance = self._moments(x)
+        return draw_gaussian(mean, covariance, key, num_samples)
 
     def _moments(self, x):
         x = self.model.check_inputs(x, argument="x")
-        core = functools.partial(_linearised_moments, self.model, self.weight_covariance)
+        core: Any = functools.partial(_linearised_moments, self.model, self.weight_covariance)
         return map_rows(core, x, rows=self._rows_per_block(x))
 
     def _rows_per_block(self, x) -> int:

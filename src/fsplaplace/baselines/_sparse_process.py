@@ -45,7 +45,7 @@ class SparseProcess(eqx.Module):
             marginal = family.condition(None)(x, covariance="diagonal")
             return marginal.mean, marginal.variance
 
-        mean, variance = self._each(one)
+        mean, variance = map(jnp.asarray, self._each(one))
         return mean.T, variance.T
 
     def joint(self, x: Float[Array, "n d"]) -> tuple[Float[Array, "n q"], Float[Array, "q n n"]]:
@@ -55,7 +55,7 @@ class SparseProcess(eqx.Module):
             full = family.condition(None)(x, covariance="dense")
             return full.mean, full.covariance_matrix
 
-        mean, covariance = self._each(one)
+        mean, covariance = map(jnp.asarray, self._each(one))
         return mean.T, covariance
 
     def divergence(self) -> Float[Array, ""]:
@@ -96,5 +96,6 @@ class SparseProcess(eqx.Module):
 
     def _family(self, kernel: AbstractKernel, mean, root) -> WhitenedVariationalGaussian:
         model = GPJaxPrior(kernel=kernel, mean_function=Zero(), jitter=_JITTER) * GPJaxGaussian()
-        family = WhitenedVariationalGaussian(model, self.inducing_inputs, mean)
+        identity = jnp.eye(mean.shape[0], dtype=mean.dtype)
+        family = WhitenedVariationalGaussian(model, self.inducing_inputs, mean, identity)
         return eqx.tree_at(lambda tree: tree.variational_root_covariance._flat, family, root)

@@ -43,7 +43,7 @@ class Ensemble(Method):
         weights = jnp.stack([member.model.weights for member in members])
         # The members' fitted noise, averaged in the scale it is parametrised in.
         fitted = jax.tree.map(lambda *leaves: sum(leaves) / len(leaves), *[member.likelihood for member in members])
-        return WeightSamples(members[0].model, fitted, weights)
+        return WeightSamples(model=members[0].model, likelihood=fitted, weights=weights)
 
 
 def redrawn(model: Model, key: PRNGKeyArray) -> Model:

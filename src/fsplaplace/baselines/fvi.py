@@ -71,7 +71,7 @@ class FVI(Method):
         )
         weights, fitted = eqx.combine(best, fixed, is_leaf=_is_frozen)
         centre = model.with_params(model.unravel(weights.mean))
-        return WeightSamples(centre, fitted, weights.draw(self.predict_samples, key=draw_key))
+        return WeightSamples(model=centre, likelihood=fitted, weights=weights.draw(self.predict_samples, key=draw_key))
 
     def _settings(self) -> "FVI":
         """Without the optimiser, so that objectives of two fits are one program."""

@@ -1,6 +1,7 @@
 """The Gaussian process itself: exact for Gaussian noise, Laplace-approximated for labels and counts."""
 
 import functools
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -8,6 +9,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import jax.scipy.linalg as jsl
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Float
 
 from fsplaplace._jacobian import map_rows
@@ -50,7 +52,7 @@ class ExactGP(Method):
             )
             prior, likelihood = fitted.prior, fitted.likelihood
         with jax.enable_x64(True), one_blas_thread():
-            problem = to_double((prior, likelihood, X.reshape(X.shape[0], -1), targets))
+            problem: Any = to_double((prior, likelihood, X.reshape(X.shape[0], -1), targets))
             if isinstance(likelihood, Gaussian):
                 coefficients, precision_root, log_evidence = _condition(*problem)
             else:
@@ -128,17 +130,19 @@ class GPPosterior(FunctionPosterior):
         return jnp.asarray(np.asarray(mean) + moves, self.dtype)
 
     def draw_outputs(self, x, *, key, num_samples):
-        return draw_gaussian(*self._moments(x), key, num_samples)
+        mean, covariance = self._moments(x)
+        return draw_gaussian(mean, covariance, key, num_samples)
 
     def _moments(self, x):
-        if isinstance(x, jax.core.Tracer):
+        if isinstance(x, Tracer):
             return _marginal(cast(self, x.dtype), x)
         x = np.asarray(check_points(x, self.X.shape[1]))
         # A block of cross-covariances and its product with the root.
         per_row = 4 * 8 * self.precision_root.shape[0] * self.precision_root.shape[1] * self.prior.num_outputs
         rows = rows_that_fit(per_row, resolve_budget(None) / 8, most=min(_MOST_ROWS, x.shape[0]))
         with jax.enable_x64(True):
-            mean, covariance = map_rows(functools.partial(_marginal, self), jnp.asarray(x, jnp.float64), rows=rows)
+            core: Any = functools.partial(_marginal, self)
+            mean, covariance = map_rows(core, jnp.asarray(x, jnp.float64), rows=rows)
             return cast((mean, covariance), jnp.dtype(self.dtype))
 
 

@@ -51,7 +51,7 @@ class MAP(Method):
         trainable, fixed = eqx.partition((model.params, likelihood), _is_trainable, is_leaf=_is_frozen)
         precision = jnp.asarray(self.prior_precision, model.dtype)
         best, _ = minimise(
-            _NegativeLogPosterior(model, fixed, rows, labels, precision, self.batch_size),
+            _NegativeLogPosterior(model, fixed, rows, jnp.asarray(labels), precision, self.batch_size),
             trainable,
             optimizer=self.optimizer or _adam(self.learning_rate, self.steps),
             steps=self.steps,
@@ -59,7 +59,7 @@ class MAP(Method):
             title="MAP",
             progress=progress,
             in_loop=not _has_convolution(model, X),
-            validate=None if held_out is None else _HeldOutLoss(model, fixed, *held_out[:2]),
+            validate=None if held_out is None else _HeldOutLoss(model, fixed, held_out[0], jnp.asarray(held_out[1])),
             patience=self.patience,
         )
         params, fitted = eqx.combine(best, fixed, is_leaf=_is_frozen)

@@ -1,6 +1,7 @@
 """The sparse variational Gaussian process."""
 
 import functools
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -8,7 +9,8 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import optax
-from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
+from jax.core import Tracer
+from jaxtyping import Array, Float, PRNGKeyArray
 from sklearn.cluster import KMeans
 
 from fsplaplace._jacobian import map_rows
@@ -150,12 +152,12 @@ class SparseGPPosterior(FunctionPosterior):
         mean, variance = self._moments(x)
         return draw_gaussian(mean, variance[:, :, None] * jnp.eye(mean.shape[1], dtype=mean.dtype), key, num_samples)
 
-    def _moments(self, x: ArrayLike):
-        if isinstance(x, jax.core.Tracer):
+    def _moments(self, x):
+        if isinstance(x, Tracer):
             return _marginal(cast(self, x.dtype), x)
         x = check_points(x, self.process.inducing_inputs.shape[1])
         with jax.enable_x64(True):
-            core = functools.partial(_marginal, self)
+            core: Any = functools.partial(_marginal, self)
             moments = map_rows(core, jnp.asarray(x, jnp.float64), rows=min(_BLOCK_ROWS, x.shape[0]))
             return cast(moments, jnp.dtype(self.dtype))
 
@@ -206,6 +208,6 @@ def _cluster_centres(X: Float[np.ndarray, "n d"], count: int, key: PRNGKeyArray)
     some = X[generator.permutation(X.shape[0])[: 20 * count]]
     # Columns in units of their spread, so that none dominates the distance.
     spread = np.where(some.std(axis=0) > 0, some.std(axis=0), 1.0)
-    start = some[:count] / spread
-    centres = KMeans(count, init=start, n_init=1, max_iter=20).fit(some / spread).cluster_centers_
+    options: dict[str, Any] = {"init": some[:count] / spread, "n_init": 1, "max_iter": 20}
+    centres = KMeans(count, **options).fit(some / spread).cluster_centers_
     return centres * spread

@@ -81,7 +81,8 @@ class WeightLaplace(Method):
             posterior, groups = self._approximate(model, likelihood, X, targets, budget)
             likelihood = posterior.likelihood
             if train is not None and groups.size == model.num_params:
-                train = dataclasses.replace(train, prior_precision=posterior.prior_precision[jnp.asarray(groups)])
+                precision = jnp.asarray(posterior.prior_precision)[jnp.asarray(groups)]
+                train = dataclasses.replace(train, prior_precision=precision)
         return posterior
 
     def _approximate(
