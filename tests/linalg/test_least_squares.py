@@ -6,6 +6,7 @@ import pytest
 from threadpoolctl import threadpool_info
 
 from fsplaplace.linalg import block_golub_kahan, minimum_norm_solve, one_blas_thread, psd_factor, ridge
+from fsplaplace.linalg._ridge import Probe
 
 DELTA = 1e-3
 
@@ -21,13 +22,18 @@ def dense_ridge(J, B, delta):
     return J.T @ np.linalg.solve(J @ J.T + delta * np.linalg.norm(J, 2) ** 2 * np.eye(J.shape[0]), B)
 
 
+def golub_kahan(J, B, **options):
+    return block_golub_kahan(lambda rows: J @ rows.T, lambda U: (J.T @ U).T, B, **options)
+
+
 def test_minimum_norm_solve_is_the_ridge_formula(dtype, problem):
     J, B = problem
-    solution, reached = minimum_norm_solve(jnp.asarray(J), B, delta=DELTA)
-    assert solution.dtype == dtype
+    solution = minimum_norm_solve(jnp.asarray(J), B, deltas=[DELTA])
+    assert solution.rows.dtype == dtype
+    assert solution.delta == DELTA
     expected = dense_ridge(J, B, DELTA)
-    np.testing.assert_allclose(solution.T, expected, atol=1e-6 if dtype == jnp.float32 else 1e-12)
-    np.testing.assert_allclose(reached, J @ expected, atol=1e-6)
+    np.testing.assert_allclose(solution.rows.T, expected, atol=1e-6 if dtype == jnp.float32 else 1e-12)
+    np.testing.assert_allclose(solution.reached, J @ expected, atol=1e-6)
 
 
 def test_float32_matrix_is_solved_in_float64():
@@ -36,42 +42,66 @@ def test_float32_matrix_is_solved_in_float64():
     left, right = (np.linalg.qr(generator.normal(size=shape))[0] for shape in ((8, 8), (20, 8)))
     J = ((left * np.geomspace(1, 1e-5, 8)) @ right.T).astype(np.float32)
     B = J @ generator.normal(size=(20, 1))
-    solution, _ = minimum_norm_solve(jnp.asarray(J), B, delta=1e-14)
-    np.testing.assert_allclose(solution.T, np.linalg.pinv(J.astype(float)) @ B, rtol=0.01, atol=0.01)
+    solution = minimum_norm_solve(jnp.asarray(J), B, deltas=[1e-14])
+    np.testing.assert_allclose(solution.rows.T, np.linalg.pinv(J.astype(float)) @ B, rtol=0.01, atol=0.01)
 
 
 def test_a_matrix_of_zeros_has_the_solution_zero(problem):
-    solution, reached = minimum_norm_solve(jnp.zeros((15, 60)), problem[1], delta=DELTA)
-    assert not np.any(solution)
-    assert not np.any(reached)
+    solution = minimum_norm_solve(jnp.zeros((15, 60)), problem[1], deltas=[DELTA])
+    assert not np.any(solution.rows)
+    assert not np.any(solution.reached)
 
 
 def test_ridge_of_a_tall_matrix_is_the_normal_equations(problem):
     M, B = problem[0].T, np.random.default_rng(4).normal(size=(60, 3))
     normal = M.T @ M + DELTA * np.linalg.norm(M, 2) ** 2 * np.eye(15)
-    np.testing.assert_allclose(ridge(M, B, delta=DELTA), np.linalg.solve(normal, M.T @ B), atol=1e-12)
+    solution = ridge(M, B, deltas=[DELTA])
+    np.testing.assert_allclose(solution.rows.T, np.linalg.solve(normal, M.T @ B), atol=1e-12)
+    np.testing.assert_allclose(solution.reached, M @ solution.rows.T, atol=1e-12)
 
 
 @pytest.mark.parametrize("passes", [1, 2, 4])
 def test_golub_kahan_is_the_ridge_solution_once_the_basis_spans_the_rows(dtype, problem, passes):
     """15 rows and 4 targets: four blocks of four directions hold the row space, fewer do not."""
-    J, B = map(jnp.asarray, problem)
-    solution, misfit = block_golub_kahan(lambda rows: J @ rows.T, lambda U: (J.T @ U).T, B, passes=passes, delta=DELTA)
+    solution = golub_kahan(*map(jnp.asarray, problem), passes=passes, deltas=[DELTA])
     expected = dense_ridge(*problem, DELTA)
-    error = np.abs(solution.T - expected).max()
+    error = np.abs(solution.rows.T - expected).max()
     if passes == 4:
         assert error < (1e-5 if dtype == jnp.float32 else 1e-10)
-        assert misfit == pytest.approx(
-            np.linalg.norm(problem[0] @ expected - problem[1]) / np.linalg.norm(problem[1]), rel=1e-4
-        )
+        np.testing.assert_allclose(solution.reached, problem[0] @ expected, atol=1e-5)
     else:
         assert error > 1e-3
 
 
 def test_golub_kahan_takes_more_targets_than_rows(x64, problem):
-    J, B = jnp.asarray(problem[0]), jnp.eye(15, 16)
-    solution, _ = block_golub_kahan(lambda rows: J @ rows.T, lambda U: (J.T @ U).T, B, passes=1, delta=DELTA)
-    np.testing.assert_allclose(solution.T, dense_ridge(problem[0], np.eye(15, 16), DELTA), atol=1e-11)
+    solution = golub_kahan(jnp.asarray(problem[0]), jnp.eye(15, 16), passes=1, deltas=[DELTA])
+    np.testing.assert_allclose(solution.rows.T, dense_ridge(problem[0], np.eye(15, 16), DELTA), atol=1e-11)
+
+
+@pytest.mark.parametrize("matrix_free", [False, True])
+def test_the_ridge_is_the_one_with_the_lowest_loss_at_the_probe(x64, problem, matrix_free):
+    """Targets with noise, judged against the noiseless truth at other rows."""
+    generator = np.random.default_rng(6)
+    J, at_probe, truth = problem[0], generator.normal(size=(30, 60)), generator.normal(size=(60, 4))
+    B = J @ truth + 3.0 * generator.normal(size=(15, 4))
+    deltas = [1e-6, 1e-2, 1e-1, 1e2]
+
+    def loss(reached):
+        return float(np.linalg.norm(reached - at_probe @ truth))
+
+    losses = {delta: loss(at_probe @ dense_ridge(J, B, delta)) for delta in deltas}
+    if matrix_free:
+        probe = (lambda rows: jnp.asarray(at_probe) @ rows.T, loss)
+        solution = golub_kahan(jnp.asarray(J), jnp.asarray(B), passes=4, deltas=deltas, probe=probe)
+    else:
+        solution = minimum_norm_solve(jnp.asarray(J), B, deltas=deltas, probe=Probe(jnp.asarray(at_probe), loss))
+    assert solution.delta == min(losses, key=losses.__getitem__)
+    np.testing.assert_allclose(solution.rows.T, dense_ridge(J, B, solution.delta), atol=1e-8)
+
+
+def test_several_ridges_need_a_probe(problem):
+    with pytest.raises(ValueError, match=r"2 values of delta need a probe to choose between them"):
+        ridge(problem[0].T, np.ones((60, 1)), deltas=[1e-3, 1e-6])
 
 
 def test_psd_factor_is_the_positive_part_with_signed_eigenvalues():
