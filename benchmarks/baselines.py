@@ -23,7 +23,7 @@ import numpy as np
 from gpjax.kernels import RBF, Matern52
 
 import fsplaplace as fsp
-from fsplaplace import baselines, metrics
+from fsplaplace import baselines, datasets, metrics
 from fsplaplace.tuning import fit_prior
 
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -96,7 +96,7 @@ def problem(task: str):
         x_test = generator.uniform(-1.5, 1.5, (500, 1))
         y, y_test = (np.sin(2 * np.pi * x[:, 0]) + 0.1 * generator.normal(size=len(x)) for x in (X, x_test))
         return X, y, x_test, y_test, fsp.Prior(RBF(lengthscale=0.3)), 0.1
-    data = fsp.datasets.load(task)
+    data = datasets.load(task)
     order = generator.permutation(len(data.X))
     test, train = order[: len(order) // 10], order[len(order) // 10 :]
     targets = np.asarray(data.y).reshape(len(data.y), -1)[:, 0]

@@ -181,12 +181,12 @@ def _nodes(tree) -> list[tuple[str, Any]]:
 
 
 def _modules(tree) -> list[tuple[str, Any]]:
-    """Every innermost module that holds arrays, with its path."""
+    """Every module that has arrays of its own, with its path."""
 
-    def innermost(node):
-        return isinstance(node, eqx.Module) and not any(isinstance(value, eqx.Module) for value in vars(node).values())
+    def has_arrays(node):
+        return isinstance(node, eqx.Module) and any(eqx.is_array(value) for value in vars(node).values())
 
-    leaves = jax.tree_util.tree_leaves_with_path(tree, is_leaf=innermost)
+    leaves = jax.tree_util.tree_leaves_with_path(tree, is_leaf=has_arrays)
     return [(jax.tree_util.keystr(path), node) for path, node in leaves]
 
 
