@@ -87,6 +87,11 @@ def fit_baseline(name: str, settings: Mapping[str, Any], model, prior, likelihoo
     return baseline(name, settings).fit(model, X, y, likelihood, key=key, prior=prior, context=context, progress=False)
 
 
+def num_seeds(method: str, settings: Mapping[str, Any], seeds: int) -> int:
+    """One for the Gaussian process, which has no seed; `fvi_seeds` for FVI, the slowest, where the preset limits it."""
+    return 1 if method == "GP" else min(seeds, int(settings.get("fvi_seeds", seeds))) if method == "FVI" else seeds
+
+
 def usual_mlp(widths: tuple[int, ...], num_inputs: int, num_outputs: int, *, key) -> eqx.nn.MLP:
     """The same architecture with the usual initialisation, for methods whose prior is on the weights."""
     if len(set(widths)) != 1:

@@ -26,6 +26,8 @@ from fsplaplace.experiments._records import (
 
 RESULT = "fsplaplace experiment result"
 _CELL = "fsplaplace experiment cell"
+# Settings that say which cells to run, not how.
+_SELECTION = ("tasks", "methods", "fvi_seeds")
 
 
 def reproduce(
@@ -107,7 +109,7 @@ def _run_cells(
         task = bar.add_task(experiment.name, total=len(cells))
         for cell in cells:
             bar.update(task, description=f"{cell.task}, {cell.method}, seed {cell.seed}")
-            identity = fingerprint(experiment.name, settings, dataclasses.asdict(cell), __version__)
+            identity = cell_identity(experiment, cell, settings)
             path = directory / cell.file_name
             done = _finished(path, identity)
             if done is None:
@@ -121,6 +123,12 @@ def _run_cells(
             outcomes[cell], seconds[cell] = _outcome(done["outcome"]), done["seconds"]
             bar.advance(task)
     return outcomes, seconds
+
+
+def cell_identity(experiment: Experiment, cell: Cell, settings: Mapping) -> str:
+    """A hash of all that a cell's outcome depends on; which other cells there are is not part of it."""
+    relevant = {name: value for name, value in settings.items() if name not in _SELECTION}
+    return fingerprint(experiment.name, relevant, dataclasses.asdict(cell), __version__)
 
 
 def _finished(path: Path, identity: str) -> dict[str, Any] | None:

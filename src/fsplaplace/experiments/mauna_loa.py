@@ -25,6 +25,7 @@ from fsplaplace.experiments._methods import (
     fsp_predictions,
     gaussians,
     keys,
+    num_seeds,
     regression_scores,
     rounded,
     usual_mlp,
@@ -123,7 +124,7 @@ class MaunaLoa(Experiment):
     presets = {  # noqa: RUF012 - constants of the class
         "quick": {"seeds": 1, "steps": 200, "context": 200, "rtol": 1e-8, "methods": ["FSP-Laplace", "GP"]},
         "cpu": {
-            "seeds": 5, "steps": 1000, "fvi_steps": 500, "context": 400, "rtol": 1e-8,
+            "seeds": 5, "steps": 1000, "fvi_steps": 500, "fvi_seeds": 1, "context": 400, "rtol": 1e-8,
             "methods": ["FSP-Laplace", "GP", "Laplace", "FVI"],
         },
         "paper": {
@@ -158,10 +159,9 @@ class MaunaLoa(Experiment):
         means = {"FSP-Laplace": (_ZERO, _LINEAR), "GP": (_ZERO, _LINEAR), "FVI": (_ZERO,), "Laplace": (_ZERO,)}
         return [
             Cell(task, method, seed)
-            for seed in range(seeds)
             for method in settings["methods"]
+            for seed in range(num_seeds(method, settings, seeds))
             for task in means[method]
-            if method != "GP" or seed == 0  # a Gaussian process has no seed
         ]
 
     def run(self, cell, settings):

@@ -26,6 +26,7 @@ from fsplaplace.experiments._methods import (
     fsp_predictions,
     gaussians,
     keys,
+    num_seeds,
     regression_scores,
     rounded,
     usual_mlp,
@@ -100,7 +101,7 @@ class Ocean(Experiment):
             "seeds": 1, "width": 40, "steps": 100, "grid": [17, 8], "methods": ["FSP-Laplace", "GP"], "weight_prior": 1.0,
         },
         "cpu": {
-            "seeds": 5, "width": 100, "steps": 500, "fvi_steps": 300, "grid": [34, 16],
+            "seeds": 5, "width": 100, "steps": 500, "fvi_steps": 300, "fvi_seeds": 1, "grid": [34, 16],
             "methods": ["FSP-Laplace", "GP", "Laplace", "FVI"], "weight_prior": 1.0,
         },
         "paper": {
@@ -133,9 +134,8 @@ class Ocean(Experiment):
     def cells(self, settings, seeds):
         return [
             Cell(_TASK, method, seed)
-            for seed in range(seeds)
             for method in settings["methods"]
-            if method != "GP" or seed == 0  # a Gaussian process has no seed
+            for seed in range(num_seeds(method, settings, seeds))
         ]
 
     def run(self, cell, settings):
