@@ -39,7 +39,8 @@ def posteriors():
 
 def _linearised(posterior, y):
     targets = jnp.asarray(posterior.likelihood.check_targets(y, num_rows=30))
-    return linearise(posterior.model, posterior.context_points, jnp.asarray(X), targets, delta=1e-10, budget=1e9)
+    delta = posterior.diagnostics.delta
+    return linearise(posterior.model, posterior.context_points, jnp.asarray(X), targets, delta=delta, budget=1e9)
 
 
 @pytest.mark.parametrize("case", CASES)
