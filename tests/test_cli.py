@@ -1,0 +1,131 @@
+"""The command line: what it prints, what it writes, and one sentence for every mistake."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from fsplaplace import experiments
+from fsplaplace.cli import app
+
+run = CliRunner()
+
+
+def refused(*arguments) -> str:
+    """The one sentence on stderr of a command that fails with exit code 1."""
+    result = run.invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == 1, result.output
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+    assert "Traceback" not in result.output
+    return result.stderr
+
+
+def table(path, text, encoding="utf-8"):
+    path.write_bytes(text.encode(encoding))
+    return path
+
+
+GOOD = "x,y\n" + "\n".join(f"{value:.3f},{np.sin(value):.4f}" for value in np.linspace(-2, 2, 30)) + "\n"
+
+
+def test_every_command_explains_itself():
+    for command in ([], ["demo"], ["reproduce"], ["data"], ["data", "verify"], ["report"], ["fit"], ["predict"]):
+        result = run.invoke(app, [*command, "--help"])
+        assert result.exit_code == 0
+        assert "Usage" in result.output
+
+
+def test_the_list_names_every_experiment():
+    result = run.invoke(app, ["reproduce", "--list"])
+    assert result.exit_code == 0
+    assert all(name in result.output for name in experiments.names())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["reproduce", "unknown"], "no experiment 'unknown'"),
+        (["reproduce"], "needs the name"),
+        (["reproduce", "sine", "--preset", "huge"], "no preset 'huge'"),
+        (["data", "fetch", "unknown"], "no dataset 'unknown'"),
+        (["report", "missing-directory"], "is not a directory"),
+    ],
+)
+def test_a_wrong_name_is_one_sentence(arguments, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert words in refused(*arguments)
+
+
+def test_a_directory_that_cannot_be_written_is_refused_before_the_work(tmp_path):
+    (tmp_path / "file").write_text("")
+    assert "file" in refused("reproduce", "sine", "--preset", "quick", "--out", tmp_path / "file")
+
+
+def test_missing_data_says_where_it_was_looked_for(tmp_path, monkeypatch):
+    monkeypatch.setenv("FSPLAPLACE_DATA", str(tmp_path / "nowhere"))
+    assert "FSPLAPLACE_DATA" in refused("reproduce", "ocean", "--preset", "quick", "--out", tmp_path)
+    assert "FSPLAPLACE_DATA" in refused("data", "fetch", "boston")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "is empty"),
+        ("x,y\n", "no rows"),
+        ("x,y\n1,2\n", "1 row"),
+        ("x,y\n1,2\n2,red\n3,4\n4,5\n5,6\n", "row 3 has 'red' in column 'y'"),
+        ("x,y\n1,2\n,3\n3,4\n4,5\n5,6\n", "row 3 has no value in column 'x'"),
+        ("x,y\n1,2\nnan,3\n3,4\n4,5\n5,6\n", "row 3 has no value in column 'x'"),
+        ("x,y\n1,2\ninf,3\n3,4\n4,5\n5,6\n", "infinite"),
+        ("x,x,y\n1,2,3\n", "'x' more than once"),
+        ("x,z\n" + "1,2\n" * 6, "no column 'y'"),
+        ("y\n" + "1\n" * 6, "no other column"),
+        ("x,y\n1,2\n1,2,3\n", "row 3 has 3 cells"),
+        ("1,2\n3,4\n", "add a header"),
+    ],
+)
+def test_a_bad_table_is_one_sentence_that_names_the_place(tmp_path, text, words):
+    assert words in refused("fit", table(tmp_path / "t.csv", text), "--target", "y", "--out", tmp_path / "fit")
+    assert not (tmp_path / "fit" / "model.json").exists()
+
+
+def test_a_file_in_another_encoding_is_named_or_read(tmp_path):
+    latin = table(tmp_path / "latin.csv", "größe,y\n1,2\n", encoding="latin-1")
+    assert "not UTF-8" in refused("fit", latin, "--target", "y")
+    # UTF-16 and a byte-order mark say what they are, so they are read; the mistake found is the next one.
+    for encoding in ("utf-16", "utf-8-sig"):
+        path = table(tmp_path / f"{encoding}.csv", "größe,y\n1,2\n", encoding=encoding)
+        assert "1 row" in refused("fit", path, "--target", "y")
+
+
+def test_other_mistakes_of_fit_and_predict(tmp_path):
+    good = table(tmp_path / "t.csv", GOOD)
+    assert "does not exist" in refused("fit", tmp_path / "none.csv", "--target", "y")
+    assert "--kernel is 'fourier'" in refused("fit", good, "--target", "y", "--kernel", "fourier")
+    assert "model.json" in refused("predict", tmp_path, good)
+
+
+def test_fit_then_predict_gives_the_same_numbers(tmp_path):
+    good, out = table(tmp_path / "t.csv", GOOD), tmp_path / "fit"
+    fitted = run.invoke(
+        app, ["fit", str(good), "--target", "y", "--kernel", "rbf", "--out", str(out), "--steps", "100", "-q"]
+    )
+    assert fitted.exit_code == 0, fitted.output
+    assert "RMSE" in fitted.output
+    assert (out / "fit.png").read_bytes().startswith(b"\x89PNG")
+    predicted = run.invoke(app, ["predict", str(out), str(good), "--out", str(tmp_path / "p.csv")])
+    assert predicted.exit_code == 0, predicted.output
+    first, second = (_columns(path) for path in (out / "predictions.csv", tmp_path / "p.csv"))
+    for name in ("mean", "std"):
+        np.testing.assert_allclose(second[name], first[name], rtol=1e-4, atol=1e-5)
+    assert np.all(second["std"] > 0)
+    assert json.loads((out / "model.json").read_text())["content"]["features"] == ["x"]
+
+
+def _columns(path):
+    with path.open() as file:
+        rows = list(csv.DictReader(file))
+    return {name: np.array([float(row[name]) for row in rows]) for name in rows[0]}
