@@ -5,7 +5,7 @@ import pytest
 from gpjax.kernels import RBF, Matern12, Matern52, Periodic
 
 from fsplaplace import Prior
-from fsplaplace.describe import describe
+from fsplaplace._describe import describe
 
 X = np.linspace(0, 4, 50)[:, None]
 Y = np.sin(3 * X[:, 0])

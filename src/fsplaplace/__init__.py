@@ -30,7 +30,7 @@ from fsplaplace._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from fsplaplace._plot_prior import plot_prior as plot_prior
-    from fsplaplace.describe import describe as describe
+    from fsplaplace._describe import describe as describe
     from fsplaplace.estimators import FSPClassifier as FSPClassifier
     from fsplaplace.estimators import FSPRegressor as FSPRegressor
     from fsplaplace.io import FileFormatError as FileFormatError
@@ -47,7 +47,7 @@ _LAZY = {
     "FSPRegressor": "fsplaplace.estimators",
     "FileFormatError": "fsplaplace.io",
     "choose_prior": "fsplaplace.tuning",
-    "describe": "fsplaplace.describe",
+    "describe": "fsplaplace._describe",
     "dirichlet_labels": "fsplaplace.tuning",
     "fit_prior": "fsplaplace.tuning",
     "load": "fsplaplace.io",
