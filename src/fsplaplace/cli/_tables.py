@@ -2,15 +2,19 @@
 
 import csv
 import io
+import itertools
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
 
 from fsplaplace import metrics
+from fsplaplace._network import MLP
 from fsplaplace._version import __version__
 from fsplaplace.experiments._records import read_record, write_atomically, write_record
 
@@ -93,7 +97,7 @@ def predict_table(model: Path, path: Path, out: Path) -> None:
 
     folder = model if model.is_dir() else model.parent
     described = read_record(folder / "model.json", _KIND)
-    posterior = files.load(folder / "posterior.safetensors")
+    posterior = files.load(folder / "posterior.safetensors", _network(described["network"]))
     table = read_table(path)
     if missing := [name for name in described["features"] if name not in table.names]:
         raise ValueError(f"{path} lacks {', '.join(map(repr, missing))}, which the model was fitted with")
@@ -153,6 +157,17 @@ def _scores(y, mean, std, noise: float) -> dict[str, float]:
     }
 
 
+def _network(described: dict[str, Any]) -> MLP:
+    """A network of the saved shape, whose weights the file then replaces."""
+    widths, dtype = described["widths"], described["dtype"]
+    with jax.enable_x64(True):
+        layers = tuple(
+            eqx.nn.Linear(size_in, size_out, dtype=dtype, key=jax.random.key(0))
+            for size_in, size_out in itertools.pairwise(widths)
+        )
+    return MLP(layers, jnp.tanh)
+
+
 def _write_predictions(path: Path, table: Columns, added: dict[str, np.ndarray]) -> None:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -193,6 +208,10 @@ def _save(out: Path, model, features, target: str, kernel: str, X, y, steps: int
         "steps": steps,
         "seed": seed,
         "scores": scores,
+        "network": {
+            "widths": [X.shape[1], *(layer.weight.shape[0] for layer in model.posterior_.model.params.layers)],
+            "dtype": str(model.posterior_.model.dtype),
+        },
         "scales": {
             "input_mean": np.ravel(inputs.mean), "input_std": np.ravel(inputs.std),
             "target_mean": np.ravel(targets.mean), "target_std": np.ravel(targets.std),
