@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
-from gpjax.kernels import RBF
+from gpjax.kernels import RBF, Matern12
 
 import fsplaplace as fsp
 from fsplaplace import _jacobian
@@ -209,3 +209,16 @@ def test_impossible_requests_for_probabilities_are_refused(classifier):
         classifier.predict_proba(TEST, method="exact")
     with pytest.raises(ValueError, match=r"Posterior.predict_proba: num_samples is 0; pass 1 or more"):
         classifier.predict_proba(TEST, num_samples=0)
+
+
+def test_a_posterior_whose_features_miss_more_than_the_noise_says_so():
+    line = np.linspace(-1, 1, 20)[:, None]
+    prior = fsp.Prior(Matern12(lengthscale=0.05))
+    # Three units cannot hold a rough prior with a noise of a thousandth.
+    model = fsp.as_model(fsp.mlp([3], prior=prior, context=fsp.context.Uniform([-1.0], [1.0]), key=jr.key(0)))
+    rough = fsp.laplace(model, prior, fsp.likelihoods.Gaussian(1e-3), line, np.sin(3 * line[:, 0]))
+    missed = 1 - float(rough.diagnostics.ratios["training"].median)
+    assert rough.misfit_to_noise == pytest.approx(missed / 1e-6, rel=1e-4)
+    assert "Caution: the features miss" in str(rough)
+    calm = fsp.laplace(model, prior, fsp.likelihoods.Gaussian(2.0), line, np.sin(3 * line[:, 0]))
+    assert calm.misfit_to_noise < 1 and "Caution" not in str(calm)

@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from fsplaplace._diagnostics import Diagnostics
@@ -14,7 +15,10 @@ from fsplaplace._jacobian import map_rows, push_forward, push_forward_block, row
 from fsplaplace._memory import resolve_budget
 from fsplaplace._model import Model
 from fsplaplace._prior import Prior
-from fsplaplace.likelihoods import Bernoulli, Categorical, Likelihood
+from fsplaplace.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
+
+# Missed prior variance over noise variance from which printing a posterior says so.
+_CAUTION = 5.0
 
 
 class Prediction(eqx.Module):
@@ -156,8 +160,28 @@ class Posterior(eqx.Module):
         # Heteroscedastic noise is itself uncertain: E[exp(2 g)] for Gaussian g.
         return noise * jnp.exp(2 * variance[:, noise.shape[1] :])
 
+    @property
+    def misfit_to_noise(self) -> float | None:
+        r"""Prior variance that the network's features miss at the training inputs, over the noise variance.
+
+        Well below 1 the posterior is the Gaussian process's. Above it the linearised model explains as function what it
+        cannot represent, and is overconfident: use a wider network, more context points, or a larger noise. None where
+        the likelihood has no noise variance of its own.
+        """
+        if not isinstance(self.likelihood, Gaussian):
+            return None
+        missed = abs(1.0 - float(self.diagnostics.ratios["training"].median))
+        stated = float(np.mean(np.asarray(self.prior.variance(self.context_points))))
+        return missed * stated / float(np.mean(np.asarray(self.likelihood.scale) ** 2))
+
     def __str__(self) -> str:
-        return str(self.diagnostics)
+        misfit = self.misfit_to_noise
+        if misfit is None or misfit < _CAUTION:
+            return str(self.diagnostics)
+        return (
+            f"{self.diagnostics}Caution: the features miss {misfit:.3g} times the noise variance at the training inputs, so this "
+            "posterior is overconfident; use a wider network, more context points or a larger noise.\n"
+        )
 
     def __repr__(self) -> str:
         return f"Posterior({self.model.name}, {self.model.num_params} weights, rank {self.rank}, {self.diagnostics.form} form)"
