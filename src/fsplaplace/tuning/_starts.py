@@ -177,9 +177,9 @@ def _leaf(kernel: AbstractKernel, survey: _Survey, variance: float, spread: floa
             size = variance / max(float(np.mean(np.sum(survey.rows[:, columns] ** 2, axis=1))), 1e-300)
         elif isinstance(kernel, White):
             size = 0.1 * variance
-        _place(found, node, size, 1e-6 * size, 1e2 * size)
+        _place(found, node, size, 1e-6 * size, 1e4 * size)
     if isinstance(kernel, Constant):
-        _place(found, kernel.constant, variance, 0.0, 1e2 * variance)
+        _place(found, kernel.constant, variance, 0.0, 1e4 * variance)
     if (node := getattr(kernel, "lengthscale", None)) is not None:
         shape = np.shape(val(node))
         if isinstance(kernel, Periodic):
