@@ -69,7 +69,7 @@ class TwoMoons(Experiment):
     presets = {  # noqa: RUF012 - constants of the class
         "quick": {"seeds": 1, "width": 30, "steps": 200, "tasks": ["RBF"], "methods": [], "weight_prior": 1.0},
         "cpu": {
-            "seeds": 1, "width": 100, "steps": 1000, "fvi_steps": 500,
+            "seeds": 1, "width": 100, "steps": 500, "fvi_steps": 200,
             "tasks": ["RBF", "Matern-1/2", "RBF, M=3", "RBF, M=10", "RBF, M=50"],
             "methods": ["GP", "Sparse GP", "Laplace", "MAP", "FVI"], "weight_prior": 1.0,
         },
