@@ -65,6 +65,9 @@ class NullSpace(Experiment):
     notes = (
         "The share depends on the trained network and on which singular values count as zero: sqrt(eps) of the largest in "
         "float64, as in the paper. Context points are the paper's grid of 100; the covariance form adds the training inputs.",
+        "For the covariance form the share means something else: outside the range of its prior covariance a weight has no "
+        "variance, so nothing is dropped from its posterior; the number says how much of the data's curvature is not seen "
+        "through that range. The pull-back of a smooth prior has low rank, so for it the share is large by construction.",
         "Directions of the prior below 1e-6 (covariance form) or 1e-12 (precision form) of its largest eigenvalue are not used.",
     )
 
