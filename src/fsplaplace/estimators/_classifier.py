@@ -38,7 +38,7 @@ class FSPClassifier(ClassifierMixin, FSPEstimator):
         if np.unique(seen).size < 2:
             raise ValueError(
                 f"{type(self).__name__} needs samples of at least 2 classes in the data, but the data contains "
-                f"only one class: {self.classes_[0 if seen.size == 0 else seen[0]]!r}"
+                f"only one class: {self.classes_[0 if seen.size == 0 else seen[0]].item()!r}"
             )
         count = self.classes_.size
         self._fit(
