@@ -108,7 +108,9 @@ def test_several_targets_have_a_noise_and_a_covariance_each(data):
 
 def test_a_network_and_a_kernel_of_ones_own(data):
     X, y = data
-    network = eqx.nn.MLP(1, 1, 8, 1, activation=jax.nn.relu, key=jr.key(0))
+    # Equinox's default final activation is a lambda, which nothing can pickle.
+    options = {"activation": jax.nn.relu, "final_activation": jax.nn.identity}
+    network = eqx.nn.MLP(1, 1, 8, 1, **options, key=jr.key(0))
     model = FSPRegressor(kernel=RBF(lengthscale=0.5), network=network, steps=20, num_context=96, random_state=0)
     model.fit(X, y)
     assert model.posterior_.model.num_params == 25

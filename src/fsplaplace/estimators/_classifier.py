@@ -6,7 +6,13 @@ from jaxtyping import Float
 from scipy.special import expit, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, check_random_state, column_or_1d, validate_data
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_is_fitted,
+    check_random_state,
+    column_or_1d,
+    validate_data,
+)
 
 from fsplaplace.estimators._base import FSPEstimator
 from fsplaplace.likelihoods import Bernoulli, Categorical
@@ -34,15 +40,16 @@ class FSPClassifier(ClassifierMixin, FSPEstimator):
         y = column_or_1d(y, warn=True)
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
-        seen = labels if sample_weight is None else labels[np.broadcast_to(sample_weight, labels.shape) > 0]
-        if np.unique(seen).size < 2:
+        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        seen = labels[weights > 0]
+        if seen.size and np.unique(seen).size < 2:
             raise ValueError(
                 f"{type(self).__name__} needs samples of at least 2 classes in the data, but the data contains "
-                f"only one class: {self.classes_[0 if seen.size == 0 else seen[0]].item()!r}"
+                f"only one class: {self.classes_[seen[0]].item()!r}"
             )
         count = self.classes_.size
         self._fit(
-            X, labels[:, None].astype(np.float64), sample_weight, Bernoulli() if count == 2 else Categorical(count),
+            X, labels[:, None].astype(np.float64), weights, Bernoulli() if count == 2 else Categorical(count),
             num_outputs=1 if count == 2 else count, scale_targets=False,
         )  # fmt: skip
         return self
