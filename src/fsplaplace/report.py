@@ -55,7 +55,9 @@ def write_report(results: str | Path, page: str | Path) -> Path:
 
 
 def _section(result: dict[str, Any], directory: Path) -> str:
-    figures = "".join(_figure(directory / name, result["title"]) for name in result["figures"])
+    figures = "".join(
+        _figure(directory / name, f"{result['name']}-{result['preset']}", result["title"]) for name in result["figures"]
+    )
     notes = "".join(f"<li>{_text(note)}</li>" for note in result["notes"])
     versions = ", ".join(f"{package} {version}" for package, version in result["versions"].items())
     return f"""<section id="{result["name"]}">
@@ -132,10 +134,10 @@ def _arrow(better: str) -> str:
     return {"lower": " ↓", "higher": " ↑"}.get(better, "")
 
 
-def _figure(path: Path, title: str) -> str:
+def _figure(path: Path, stem: str, title: str) -> str:
     if not path.is_file():
         return f"<p class=warning>The figure {_text(path.name)} is missing; run the experiment again.</p>"
-    name = path.stem.partition("-")[2].replace("-", " ")
+    name = path.stem.removeprefix(f"{stem}-").replace("-", " ")
     image = base64.b64encode(path.read_bytes()).decode()
     return (
         f'<figure><img src="data:image/png;base64,{image}" alt="{_text(title)}: {_text(name)}">'
@@ -171,7 +173,7 @@ _PAGE = """<!doctype html>
 <title>FSP-Laplace: our numbers beside the paper's</title><style>{style}</style></head>
 <body><h1>FSP-Laplace: our numbers beside the paper's</h1>
 <p>Every experiment has three rows for the method: the covariance form with its refined mean (this library's default form),
-the same form with the network's own mean, and the paper's precision form. No hyper-parameter was chosen on test data.</p>
+the same form with the network's own mean, and the paper's precision form. How each hyper-parameter was chosen stands with its experiment.</p>
 {warnings}<ul>{contents}</ul>
 {sections}
 <footer><p class=key>Made by fsplaplace {version} from its result files alone.</p></footer></body></html>
