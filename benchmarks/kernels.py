@@ -9,6 +9,7 @@ Writes benchmarks/results/kernels.json and prints a table.
 import argparse
 import importlib.metadata
 import json
+import os
 import pathlib
 import platform
 import statistics
@@ -39,7 +40,7 @@ CASES = {
     "Matern-5/2 ARD, 784-D": (784, lambda d: Matern52(lengthscale=jnp.linspace(0.5, 2.0, d) * d**0.5)),
     "RBF + rational quadratic, 784-D": (784, lambda d: RBF(lengthscale=d**0.5) + RationalQuadratic(lengthscale=9.0)),
 }
-WIDTHS = (4, 8, 12, 16, 32)
+WIDTHS = (4, 8, 16, 32, 48)
 
 
 def main() -> None:
@@ -56,7 +57,7 @@ def main() -> None:
     record = {
         "settings": {"rows": options.rows, "repeats": options.repeats, "seed": options.seed, "dtype": "float32"},
         "versions": {name: importlib.metadata.version(name) for name in ("fsplaplace", "gpjax", "jax", "jaxlib")},
-        "machine": {"processor": platform.machine(), "device": jax.devices()[0].platform},
+        "machine": {"processor": platform.machine(), "cores": os.cpu_count(), "device": jax.devices()[0].platform},
         "cases": cases,
         "explicit_or_product_ms": widths,
     }
@@ -82,10 +83,10 @@ def compare(width: int, build, options: argparse.Namespace) -> dict[str, float]:
 
 
 def compare_widths(width: int, options: argparse.Namespace) -> dict[str, float]:
-    """Median milliseconds of explicit differences and of the repaired product: where one overtakes the other."""
+    """Median milliseconds of both ways to a distance, in value and gradient: where one overtakes the other."""
     x, y = points(width, options)
 
-    def with_threshold(threshold):
+    def summed(threshold):
         def distance(x, y):
             default, _distance.EXPLICIT_WIDTH = _distance.EXPLICIT_WIDTH, threshold
             try:
@@ -93,10 +94,17 @@ def compare_widths(width: int, options: argparse.Namespace) -> dict[str, float]:
             finally:
                 _distance.EXPLICIT_WIDTH = default
 
-        return jax.jit(distance)
+        return jax.jit(distance), jax.jit(jax.grad(lambda x, y: jnp.sum(distance(x, y)), argnums=(0, 1)))
 
-    explicit, product = with_threshold(width), with_threshold(width - 1)
-    return medians({"explicit": lambda: explicit(x, y), "product": lambda: product(x, y)}, options)
+    explicit, explicit_gradient = summed(width)
+    product, product_gradient = summed(width - 1)
+    ways = {
+        "explicit": explicit,
+        "product": product,
+        "explicit_gradient": explicit_gradient,
+        "product_gradient": product_gradient,
+    }
+    return medians({name: lambda way=way: way(x, y) for name, way in ways.items()}, options)
 
 
 def points(width: int, options: argparse.Namespace) -> tuple[Float[Array, "n d"], Float[Array, "n d"]]:
@@ -134,10 +142,10 @@ def show(cases: dict, widths: dict, options: argparse.Namespace) -> None:
         timings = (f"{row['gpjax_ms']:.1f}", f"{row['ours_ms']:.1f}", f"{row['speedup']:.1f}x")
         table.add_row(name, *timings, f"{row['gpjax_error']:.1e}", f"{row['ours_error']:.1e}")
     crossover = Table(title="exp(-distance): explicit differences or matrix product")
-    for heading in ("columns", "explicit ms", "product ms"):
+    for heading in ("columns", "explicit ms", "product ms", "explicit gradient ms", "product gradient ms"):
         crossover.add_column(heading, justify="right")
     for width, row in widths.items():
-        crossover.add_row(str(width), f"{row['explicit']:.1f}", f"{row['product']:.1f}")
+        crossover.add_row(str(width), *(f"{value:.1f}" for value in row.values()))
     console = Console()
     console.print(table)
     console.print(crossover)
