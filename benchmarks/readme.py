@@ -11,7 +11,15 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def demo_table() -> str:
     rows = json.loads((ROOT / "docs/figures/demo.json").read_text())["rows"]
-    header = ["prior", "rank", "network mean", "posterior mean", "posterior std", "log evidence", "log evidence, exact GP"]
+    header = [
+        "prior",
+        "rank",
+        "network mean",
+        "posterior mean",
+        "posterior std",
+        "log evidence",
+        "log evidence, exact GP",
+    ]
     body = [[f"{row[name]:.2f}" if "evidence" in name else row[name] for name in header] for row in rows]
     return markdown_table(header, body)
 
@@ -24,7 +32,9 @@ def main():
     text = path.read_text()
     for name, table in TABLES.items():
         pattern = rf"(<!-- table: {name} -->\n).*?(<!-- end -->)"
-        text, found = re.subn(pattern, lambda match, table=table: f"{match[1]}\n{table()}\n\n{match[2]}", text, flags=re.S)
+        text, found = re.subn(
+            pattern, lambda match, table=table: f"{match[1]}\n{table()}\n\n{match[2]}", text, flags=re.S
+        )
         if found != 1:
             raise SystemExit(f"README.md has {found} places for the table {name!r}; it needs one")
     path.write_text(text)

@@ -29,8 +29,8 @@ from fsplaplace._train import train as train
 from fsplaplace._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from fsplaplace._plot_prior import plot_prior as plot_prior
     from fsplaplace._describe import describe as describe
+    from fsplaplace._plot_prior import plot_prior as plot_prior
     from fsplaplace.estimators import FSPClassifier as FSPClassifier
     from fsplaplace.estimators import FSPRegressor as FSPRegressor
     from fsplaplace.io import FileFormatError as FileFormatError

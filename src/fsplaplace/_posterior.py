@@ -171,7 +171,8 @@ class Posterior(eqx.Module):
         if not isinstance(self.likelihood, Gaussian):
             return None
         missed = abs(1.0 - float(self.diagnostics.ratios["training"].median))
-        stated = float(np.mean(np.asarray(self.prior.variance(self.context_points))))
+        with jax.enable_x64(True):
+            stated = float(np.mean(np.asarray(self.prior.variance(self.context_points))))
         return missed * stated / float(np.mean(np.asarray(self.likelihood.scale) ** 2))
 
     def __str__(self) -> str:
