@@ -1,5 +1,6 @@
 """Fixtures shared by the suite: both floating-point widths, and the paper's sine task fitted once."""
 
+from pathlib import Path
 from typing import NamedTuple
 
 import jax
@@ -11,6 +12,19 @@ import references
 from gpjax.kernels import RBF
 
 import fsplaplace as fsp
+
+
+# Every compiled program keeps some of the process's memory maps, of which Linux allows 65,530; past it XLA crashes.
+_MOST_MAPS = 20_000
+
+
+@pytest.fixture(autouse=True)
+def few_memory_maps():
+    """Compiled programs are dropped before the process runs out of memory maps."""
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > _MOST_MAPS:
+        jax.clear_caches()
 
 
 @pytest.fixture(params=["float32", "float64"])

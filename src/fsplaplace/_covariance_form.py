@@ -1,5 +1,7 @@
 """The covariance form: pull the prior's covariance back to the weights, then condition on the data."""
 
+import functools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -8,7 +10,7 @@ from jaxtyping import Array, Float
 
 from fsplaplace import _glm
 from fsplaplace._data import data_blocks
-from fsplaplace._diagnostics import Diagnostics, Stages, stack, subset, variance_ratios
+from fsplaplace._diagnostics import Diagnostics, Stages, missed_variance, stack, subset, variance_ratios
 from fsplaplace._jacobian import jacobian_matrix, pull_back, push_forward
 from fsplaplace._mean import MEAN_JITTER, score_means
 from fsplaplace._memory import format_bytes, itemsize
@@ -43,7 +45,10 @@ def covariance_form(
     )
     stages.finish(f"pull-back ({solver})", _pull_back_bytes(factor, directions, solver, passes))
 
-    blocks = data_blocks(model, likelihood, X, targets, directions, num_outputs=prior.num_outputs, budget=budget)
+    blocks = data_blocks(
+        model, likelihood, X, targets, directions,
+        num_outputs=prior.num_outputs, budget=budget, added_variance=functools.partial(missed_variance, prior),
+    )  # fmt: skip
     with jax.enable_x64(True):
         mode = _glm.posterior_mode(blocks, directions.shape[0] - 1)
     log_evidence = -mode.value - 0.5 * np.linalg.slogdet(mode.precision)[1]

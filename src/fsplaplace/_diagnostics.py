@@ -123,6 +123,16 @@ def variance_ratios(prior: Prior, places: dict[str, Array], features: Float[Arra
     }
 
 
+def missed_variance(prior: Prior, x, features: Float[np.ndarray, "n q r"]) -> Float[np.ndarray, "n q"]:
+    r"""Prior variance that the features $J S_0$ miss, $\max(0, \mathrm{diag}\,\Sigma(x, x) - \lVert J(x) S_0 \rVert^2)$.
+
+    The data term takes it as noise, as the fully independent training conditional of sparse Gaussian processes does:
+    else what the network cannot represent would be explained as function, with false confidence.
+    """
+    stated = np.asarray(_stated_variance(prior, x), dtype=np.float64)
+    return np.maximum(stated - np.sum(features**2, axis=2), 0.0)
+
+
 @eqx.filter_jit
 def _stated_variance(prior: Prior, x):
     return prior.variance(x)

@@ -135,6 +135,10 @@ class Gaussian(Likelihood):
             return None
         return jnp.broadcast_to(self.scale.astype(outputs.dtype) ** 2, outputs.shape)
 
+    def with_added_variance(self, variance: Float[ArrayLike, "n q"]) -> "Gaussian":
+        """The likelihood of the training rows if each target also has this variance, independent between rows."""
+        return Gaussian(np.sqrt(np.asarray(self.scale, dtype=np.float64) ** 2 + np.asarray(variance)))
+
     def rows(self, index):
         if not self.per_row:
             return self
