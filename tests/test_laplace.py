@@ -174,6 +174,7 @@ def test_both_forms_are_the_dense_posterior_where_the_jacobian_has_full_row_rank
         Y,
         context_points=C,
         include_training=False,
+        missed_as_noise=False,
         **EXACT,
         **FORMS[form],
     )
@@ -458,9 +459,10 @@ def test_equal_inputs_are_repeated_measurements(x64):
     prior, model = fsp.Prior(Matern12(lengthscale=0.5)), network(fsp.Prior(Matern12(lengthscale=0.5)))
     row = POINTS[12:13]
     many = fsp.laplace(
-        model, prior, fsp.likelihoods.Gaussian(0.4), np.repeat(row, 16, axis=0), np.full(16, 0.7), context_points=POINTS
-    )
-    one = fsp.laplace(model, prior, fsp.likelihoods.Gaussian(0.1), row, [0.7], context_points=POINTS)
+        model, prior, fsp.likelihoods.Gaussian(0.4), np.repeat(row, 16, axis=0), np.full(16, 0.7),
+        context_points=POINTS, **EXACT,
+    )  # fmt: skip
+    one = fsp.laplace(model, prior, fsp.likelihoods.Gaussian(0.1), row, [0.7], context_points=POINTS, **EXACT)
     np.testing.assert_allclose(many.predict(POINTS).std, one.predict(POINTS).std, atol=1e-8)
     np.testing.assert_allclose(many.predict(POINTS).mean, one.predict(POINTS).mean, atol=1e-8)
 

@@ -1,10 +1,9 @@
 """The checks that training, the Laplace approximation and the baselines share."""
 
-import jax
 from jaxtyping import Array, ArrayLike, Float
 
 from fsplaplace._model import Model
-from fsplaplace._precision import cast
+from fsplaplace._precision import cast, to_device
 from fsplaplace._prior import Prior
 from fsplaplace.likelihoods import Likelihood
 
@@ -23,7 +22,7 @@ def check_problem(
             raise TypeError(f"{argument} must be a {kind.__name__}, but got {type(value).__name__}{hint}")
     X = model.check_inputs(X)
     targets = likelihood.check_targets(y, num_rows=X.shape[0])
-    targets = cast(jax.numpy.asarray(targets), model.dtype)
+    targets = cast(to_device(targets), model.dtype)
     try:
         width = model.num_outputs(X)
     except (TypeError, ValueError) as error:

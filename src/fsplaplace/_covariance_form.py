@@ -3,23 +3,22 @@
 import functools
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from fsplaplace import _glm
-from fsplaplace._data import data_blocks
+from fsplaplace._data import data_blocks, view
 from fsplaplace._diagnostics import Diagnostics, Stages, missed_variance, stack, subset, variance_ratios
 from fsplaplace._jacobian import jacobian_matrix, pull_back, push_forward
-from fsplaplace._mean import MEAN_JITTER, score_means
+from fsplaplace._mean import MEAN_JITTER, Reference, reference_at, score_means
 from fsplaplace._memory import format_bytes, itemsize
 from fsplaplace._model import Model
 from fsplaplace._posterior import Posterior
-from fsplaplace._precision import to_double
+from fsplaplace._precision import to_device
 from fsplaplace._prior import Prior, PriorFactor
-from fsplaplace.likelihoods import Likelihood
-from fsplaplace.linalg import Probe, block_golub_kahan, minimum_norm_solve
+from fsplaplace.likelihoods import Gaussian, Likelihood
+from fsplaplace.linalg import block_golub_kahan, minimum_norm_solve
 
 # Up to this many rows the N x N eigenproblem costs less than the passes it replaces.
 _LARGEST_DENSE = 2000
@@ -31,7 +30,8 @@ _MOST_GUARD_ROWS = 400
 
 def covariance_form(
     model: Model, prior: Prior, likelihood: Likelihood, X, targets, points, guards, *,
-    mean: str, rank: int | None, rtol: float, delta: float | None, solver: str, passes: int, budget: float,
+    mean: str, rank: int | None, rtol: float, delta: float | None, solver: str, passes: int,
+    missed_as_noise: bool, budget: float,
 ) -> Posterior:  # fmt: skip
     """Steps 1 to 6 of the covariance form; see `fsplaplace.laplace`."""
     stages = Stages()
@@ -39,59 +39,51 @@ def covariance_form(
     stages.finish("prior factor", 2 * factor.columns.nbytes)
 
     solver = _choose_solver(model, factor, solver, budget)
-    residual = np.asarray(model(points), dtype=np.float64) - np.asarray(_prior_mean(prior, points), dtype=np.float64)
-    directions, misfit, delta = _pull_back_prior(
-        model, prior, points, guards, factor, -residual.ravel(), solver, delta, passes, budget
-    )
+    judges = reference_at(prior, likelihood, X, targets, guards[: max(1, _MOST_GUARD_ROWS // prior.num_outputs)])
+    directions, misfit, delta = _pull_back_prior(model, prior, points, judges, factor, solver, delta, passes, budget)
     stages.finish(f"pull-back ({solver})", _pull_back_bytes(factor, directions, solver, passes))
 
+    places = {"context": subset(points), "guard": subset(guards), "training": subset(X)}
+    seen = view(model, stack(places), directions, budget=budget)
+    training = seen[-places["training"].shape[0] :]
     blocks = data_blocks(
         model, likelihood, X, targets, directions,
-        num_outputs=prior.num_outputs, budget=budget, added_variance=functools.partial(missed_variance, prior),
+        num_outputs=prior.num_outputs, budget=budget, known=training if places["training"] is X else None,
+        missed=functools.partial(missed_variance, prior) if missed_as_noise else None,
     )  # fmt: skip
-    with jax.enable_x64(True):
-        mode = _glm.posterior_mode(blocks, directions.shape[0] - 1)
+    mode = _glm.posterior_mode(blocks, directions.shape[0] - 1)
     log_evidence = -mode.value - 0.5 * np.linalg.slogdet(mode.precision)[1]
     stages.finish("data", X.shape[0] * prior.num_outputs * directions.shape[0] * 8)
 
     # The shift to the mode takes the place of the shift to the prior mean, in the last row.
-    directions = _replace_last(directions, jnp.asarray(np.append(mode.z, 1.0), directions.dtype))
-    places = {"context": subset(points), "training": subset(X), "guard": subset(guards)}
-    features = np.asarray(push_forward(model, stack(places), directions, budget=budget))
-    ratios = variance_ratios(prior, places, features[:, :, :-1])
-    refined_shift = features[-places["guard"].shape[0] :, :, -1]
-    criterion, objectives = score_means(
-        model, prior, likelihood, X, targets, blocks, mode, places["guard"], refined_shift
-    )
+    to_mode = np.append(mode.z, 1.0)
+    ratios = variance_ratios(prior, places, seen.features[:, :, :-1])
+    at_judges = seen[places["context"].shape[0] :][: judges.points.shape[0]]
+    means = {"network": at_judges.outputs, "refined": at_judges.outputs + at_judges.features @ to_mode}
+    criterion, objectives = score_means(prior, judges, means, blocks, mode)
     chosen = mean if mean != "auto" else min(objectives, key=lambda name: objectives[name])
-    stages.finish("diagnostics", features.nbytes)
+    stages.finish("diagnostics", seen.features.nbytes)
 
     precision = mode.precision
-    if chosen == "network":
-        # The curvature belongs where the mean is: at the network's own outputs.
-        with jax.enable_x64(True):
-            precision = _glm.posterior_precision(_glm.at_network(blocks), np.zeros_like(mode.z))
-    scale, shift = _posterior_scale(directions, precision, factor.rank)
+    if chosen == "network" and not isinstance(likelihood, Gaussian):
+        # The curvature belongs where the mean is: at the network's own outputs. A Gaussian's is the same everywhere.
+        precision = _glm.posterior_precision(_glm.at_network(blocks), np.zeros_like(mode.z))
+    scale, shift = _posterior_weights(directions, precision, factor.rank, to_mode * (chosen == "refined"))
     stages.finish("posterior", 2 * scale.nbytes)
     return Posterior(
         model=model,
         prior=prior,
         likelihood=likelihood,
         scale=scale,
-        shift=shift if chosen == "refined" else jnp.zeros_like(shift),
+        shift=shift,
         context_points=points,
-        log_evidence=jnp.asarray(log_evidence, model.dtype),
+        log_evidence=to_device(log_evidence, model.dtype),
         diagnostics=Diagnostics(
             form="covariance", solver=solver, factorisation=factor.method, mean=chosen, rank=factor.rank,
             captured=factor.captured, pull_back_residual=misfit, ratios=ratios, criterion=criterion,
             objectives=objectives, jitter=MEAN_JITTER, delta=delta, stages=stages.records,
         ),
     )  # fmt: skip
-
-
-@eqx.filter_jit
-def _prior_mean(prior: Prior, points):
-    return prior.mean_at(points)
 
 
 def _choose_solver(model: Model, factor: PriorFactor, solver: str, budget: float) -> str:
@@ -108,25 +100,31 @@ def _choose_solver(model: Model, factor: PriorFactor, solver: str, budget: float
 
 
 def _pull_back_prior(
-    model: Model, prior: Prior, points, guards, factor: PriorFactor, residual: Float[np.ndarray, " N"], solver: str,
-    delta: float | None, passes: int, budget: float,
+    model: Model, prior: Prior, points, judges: Reference, factor: PriorFactor, solver: str, delta: float | None,
+    passes: int, budget: float,
 ) -> tuple[Float[Array, "r+1 p"], float, float]:  # fmt: skip
     """Rows of S_0 (their number rounded up with zeros), last the shift that moves the network to the prior mean at the
     context points; how far the network's features miss the prior factor; and the ridge."""
     m, q, rank = factor.columns.shape
-    columns = np.asarray(factor.matrix)
+    columns = np.asarray(factor.columns).reshape(m * q, rank)
     deltas = candidate_deltas(model.dtype) if delta is None else (delta,)
-    guards = guards[: max(1, _MOST_GUARD_ROWS // q)]
-    loss = _covariance_loss(prior, guards, rank)
+    prior_mean = np.asarray(_prior_mean(prior, points), dtype=np.float64)
+
+    def loss(features: Float[np.ndarray, "gq r"]) -> float:
+        """How far the covariance implied at the judges is from the prior's."""
+        return float(np.linalg.norm(features[:, :rank] @ features[:, :rank].T - judges.covariance))
+
     if solver == "dense":
-        targets = np.column_stack([columns, np.zeros((m * q, -rank % _RANK_MULTIPLE)), residual])
-        probe = Probe(jacobian_matrix(model, guards), loss) if delta is None else None
-        solution = minimum_norm_solve(jacobian_matrix(model, points), targets, deltas=deltas, probe=probe)
+        outputs, jacobian = _outputs_and_jacobian(model, np.concatenate([points, judges.points]))
+        residual = prior_mean - np.asarray(outputs, dtype=np.float64)[:m]
+        targets = np.column_stack([columns, np.zeros((m * q, -rank % _RANK_MULTIPLE)), residual.ravel()])
+        solution = minimum_norm_solve(jacobian, targets, deltas=deltas, loss=None if delta is not None else loss)
         directions = solution.rows
     else:
+        residual = prior_mean - np.asarray(model(points), dtype=np.float64)
         # The residual rides along as one more target, on the scale of the others.
         norm, size = float(np.linalg.norm(residual)), float(np.linalg.norm(columns[:, 0]))
-        unit = residual * (size / norm) if norm > 0 else residual
+        unit = residual.ravel() * (size / norm if norm > 0 else 1.0)
         passes = max(1, min(passes, model.num_params // (rank + 1), m * q // (rank + 1)))
 
         def forward(x):
@@ -135,36 +133,30 @@ def _pull_back_prior(
         solution = block_golub_kahan(
             forward(points),
             lambda cotangents: pull_back(model, points, cotangents.reshape(m, q, -1), budget=budget),
-            jnp.asarray(np.column_stack([columns, unit]), model.dtype),
+            to_device(np.column_stack([columns, unit]), model.dtype),
             passes=passes,
             deltas=deltas,
-            probe=(forward(guards), loss) if delta is None else None,
+            probe=(forward(judges.points), loss) if delta is None else None,
         )
         directions = _pad_rank(solution.rows, norm / size)
     misfit = np.linalg.norm(solution.reached[:, :rank] - columns) / np.linalg.norm(columns)
     return directions, float(misfit), solution.delta
 
 
+@eqx.filter_jit
+def _prior_mean(prior: Prior, points):
+    return prior.mean_at(points)
+
+
+@eqx.filter_jit
+def _outputs_and_jacobian(model: Model, x):
+    return model(x), jacobian_matrix(model, x)
+
+
 def candidate_deltas(dtype) -> tuple[float, ...]:
     """Relative ridges to choose from; below the smallest the weights' rounding shows in the predictions."""
     smallest = -10 if dtype == np.float32 else -13
     return tuple(10.0**exponent for exponent in range(smallest, -3))
-
-
-def _covariance_loss(prior: Prior, guards, rank: int):
-    """How far the covariance implied at the guard points is from the prior's, as a function of the features there."""
-    with jax.enable_x64(True):
-        stated = np.asarray(_covariance(*to_double((prior, guards))))
-
-    def loss(features: Float[np.ndarray, "gq r"]) -> float:
-        return float(np.linalg.norm(features[:, :rank] @ features[:, :rank].T - stated))
-
-    return loss
-
-
-@eqx.filter_jit
-def _covariance(prior: Prior, x):
-    return prior.covariance(x, x).reshape(x.shape[0] * prior.num_outputs, -1)
 
 
 @eqx.filter_jit
@@ -180,18 +172,13 @@ def _pull_back_bytes(factor: PriorFactor, directions, solver: str, passes: int) 
     return factor.matrix.shape[0] * directions.shape[1] * (8 + directions.dtype.itemsize) + 2 * directions.nbytes
 
 
-@eqx.filter_jit
-def _replace_last(directions, weights):
-    return directions.at[-1].set(weights @ directions)
-
-
-def _posterior_scale(directions, precision: Float[np.ndarray, "k k"], rank: int):
+def _posterior_weights(directions, precision: Float[np.ndarray, "k k"], rank: int, to_mean: Float[np.ndarray, " k+1"]):
     """S^T, rows s_j with S S^T = S_0 A^{-1} S_0^T, and the shift. Padded directions have no part in A and are dropped."""
     eigenvalues, eigenvectors = np.linalg.eigh(precision[:rank, :rank])
-    rotation = jnp.asarray((eigenvectors / np.sqrt(eigenvalues)).T, directions.dtype)
-    return _rotate(directions, rotation)
+    rotation = (eigenvectors / np.sqrt(eigenvalues)).T
+    return _combine(directions, to_device(rotation, directions.dtype), to_device(to_mean, directions.dtype))
 
 
 @eqx.filter_jit
-def _rotate(directions, rotation):
-    return rotation @ directions[: rotation.shape[0]], directions[-1]
+def _combine(directions, rotation, to_mean):
+    return rotation @ directions[: rotation.shape[0]], to_mean @ directions

@@ -1,50 +1,67 @@
-"""The training data seen through a set of directions in weight space."""
+"""What the linearised network sees at inputs: its outputs, and their change along directions in weight space."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
+import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Float
 
 from fsplaplace._glm import Block, Blocks
-from fsplaplace._jacobian import push_forward
+from fsplaplace._jacobian import map_rows, push_forward_block, rows_per_block
 from fsplaplace._memory import rows_that_fit
 from fsplaplace._model import Model
-from fsplaplace._precision import to_double
 from fsplaplace.likelihoods import Gaussian, Likelihood
+
+
+class View(NamedTuple):
+    """Outputs f(x) and features J(x) V at some inputs, in float64 on the host."""
+
+    outputs: Float[np.ndarray, "n q"]
+    features: Float[np.ndarray, "n q r"]
+
+    def __getitem__(self, rows: slice) -> "View":  # pyright: ignore[reportIncompatibleMethodOverride] - rows, not fields
+        return View(self.outputs[rows], self.features[rows])
+
+
+def view(model: Model, x: Float[Array, "n ..."], directions: Float[Array, "r p"], *, budget: float) -> View:
+    """Outputs and features in blocks of rows that fit the budget. The products are in the weights' dtype."""
+    rows = rows_per_block(model, x, directions.shape[0], budget)
+    parts = map_rows(lambda part: _view_block(model, part, directions), x, rows=rows)
+    return View(*(np.asarray(part, dtype=np.float64) for part in parts))
 
 
 def data_blocks(
     model: Model, likelihood: Likelihood, X, targets, directions: Float[Array, "r+1 p"], *,
-    num_outputs: int, budget: float, added_variance: Callable | None = None,
+    num_outputs: int, budget: float, missed: Callable | None = None, known: View | None = None,
 ) -> Blocks:  # fmt: skip
-    """Blocks of data with their features $J S_0$; the last direction is a shift that is part of the offset.
+    """Blocks of data with their features; the last direction is a shift that is part of the offset.
 
-    `added_variance(x, features)` joins the variance of Gaussian noise. Blocks are kept if all fit a quarter of the
-    budget, else computed anew in each pass. Float64, the products in the weights' dtype.
+    `missed(x, features)` is variance that joins that of Gaussian noise. Blocks are kept if all fit a quarter of the
+    budget, else computed anew in each pass; `known` is the view of all rows where there already is one.
     """
     rows = rows_that_fit(2 * num_outputs * directions.shape[0] * 8, budget / 4, most=X.shape[0])
 
     def compute(start: int) -> Block:
         whole = rows >= X.shape[0]
-        inputs, labels = (X, targets) if whole else (X[start : start + rows], targets[start : start + rows])
-        products = np.asarray(push_forward(model, inputs, directions, budget=budget), dtype=np.float64)
-        network = np.asarray(model(inputs), dtype=np.float64)
-        noise = likelihood if whole else likelihood.rows(slice(start, start + rows))
-        if added_variance is not None and isinstance(noise, Gaussian):
-            noise = noise.with_added_variance(added_variance(inputs, products[:, :, :-1]))
-        with jax.enable_x64(True):
-            return Block(
-                network=jnp.asarray(network),
-                offset=jnp.asarray(network + products[:, :, -1]),
-                features=jnp.asarray(products[:, :, :-1]),
-                targets=to_double(labels),
-                likelihood=to_double(noise),
-            )
+        part = slice(start, start + rows)
+        inputs, labels, noise = (X, targets, likelihood) if whole else (X[part], targets[part], likelihood.rows(part))
+        seen = known[part] if known is not None else view(model, inputs, directions, budget=budget)
+        features = seen.features[:, :, :-1]
+        variance = None
+        if isinstance(noise, Gaussian):
+            variance = np.broadcast_to(np.asarray(noise.scale, dtype=np.float64) ** 2, seen.outputs.shape)
+            variance = variance if missed is None else variance + missed(inputs, features)
+        offset = seen.outputs + seen.features[:, :, -1]
+        return Block(seen.outputs, offset, features, np.asarray(labels), noise, variance)
 
     starts = range(0, X.shape[0], rows)
     if len(starts) == 1:
         only = compute(0)
         return lambda: iter([only])
     return lambda: map(compute, starts)
+
+
+@eqx.filter_jit
+def _view_block(model: Model, x, directions):
+    return model(x), push_forward_block(model, x, directions)

@@ -3,13 +3,13 @@
 import time
 
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 from rich.console import Console
 from rich.table import Table
 
 from fsplaplace._memory import format_bytes
+from fsplaplace._precision import to_device
 from fsplaplace._prior import Prior
 
 _MOST_POINTS = 500
@@ -97,18 +97,18 @@ class Stages:
 
     def finish(self, name: str, size: float) -> None:
         now = time.perf_counter()
-        self.records[name] = Stage(jnp.asarray(now - self._last), jnp.asarray(float(size)))
+        self.records[name] = Stage(to_device(now - self._last), to_device(float(size)))
         self._last = now
 
 
 def subset(x: Float[Array, "n ..."]) -> Float[Array, "k ..."]:
     """At most 500 of the points, evenly spaced through the set."""
-    return x if x.shape[0] <= _MOST_POINTS else x[:: -(-x.shape[0] // _MOST_POINTS)]
+    return x if x.shape[0] <= _MOST_POINTS else to_device(np.asarray(x)[:: -(-x.shape[0] // _MOST_POINTS)])
 
 
 def stack(places: dict[str, Array]) -> Float[Array, "k ..."]:
     """The points of all places, in order."""
-    return jnp.asarray(np.concatenate([np.asarray(x) for x in places.values()]))
+    return to_device(np.concatenate([np.asarray(x) for x in places.values()]))
 
 
 def variance_ratios(prior: Prior, places: dict[str, Array], features: Float[Array, "k q r"]) -> dict[str, Ratio]:
@@ -118,17 +118,13 @@ def variance_ratios(prior: Prior, places: dict[str, Array], features: Float[Arra
     ratio = np.divide(implied, stated, out=np.ones_like(stated), where=stated > 0)
     edges = np.cumsum([x.shape[0] for x in places.values()])[:-1]
     return {
-        name: Ratio(*(jnp.asarray(summary(part)) for summary in (np.min, np.median, np.max)))
+        name: Ratio(*(to_device(summary(part)) for summary in (np.min, np.median, np.max)))
         for name, part in zip(places, np.split(ratio, edges), strict=True)
     }
 
 
 def missed_variance(prior: Prior, x, features: Float[np.ndarray, "n q r"]) -> Float[np.ndarray, "n q"]:
-    r"""Prior variance that the features $J S_0$ miss, $\max(0, \mathrm{diag}\,\Sigma(x, x) - \lVert J(x) S_0 \rVert^2)$.
-
-    The data term takes it as noise, as the fully independent training conditional of sparse Gaussian processes does:
-    else what the network cannot represent would be explained as function, with false confidence.
-    """
+    r"""Prior variance that the features $J S_0$ miss, $\max(0, \mathrm{diag}\,\Sigma(x, x) - \lVert J(x) S_0 \rVert^2)$."""
     stated = np.asarray(_stated_variance(prior, x), dtype=np.float64)
     return np.maximum(stated - np.sum(features**2, axis=2), 0.0)
 

@@ -2,8 +2,6 @@
 
 from typing import Literal
 
-import equinox as eqx
-import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
@@ -13,8 +11,10 @@ from fsplaplace._covariance_form import covariance_form
 from fsplaplace._memory import resolve_budget
 from fsplaplace._model import Model
 from fsplaplace._posterior import Posterior
+from fsplaplace._precision import to_device
 from fsplaplace._precision_form import precision_form
 from fsplaplace._prior import Prior
+from fsplaplace._random import host_generator
 from fsplaplace.context import around
 from fsplaplace.likelihoods import Likelihood
 from fsplaplace.linalg import one_blas_thread
@@ -41,6 +41,7 @@ def laplace(
     passes: int = 3,
     guard_points: Float[ArrayLike, "g ..."] | None = None,
     include_training: bool = True,
+    missed_as_noise: bool = True,
     memory_budget: float | None = None,
     key: PRNGKeyArray | None = None,
 ) -> Posterior:
@@ -77,6 +78,10 @@ def laplace(
             points between pairs of context points.
         include_training: add up to 500 training inputs (divided by the number of outputs) to the context points of the
             covariance form: the prior must hold where the data are.
+        missed_as_noise: add the prior variance that the features miss at a training input,
+            $\max(0, k(x_i, x_i) - \lVert J_i S_0 \rVert^2)$, to the variance of Gaussian noise there, as the fully
+            independent training conditional of sparse Gaussian processes does (covariance form). Without it what the
+            network cannot represent is explained as function, with false confidence where the noise is small.
         memory_budget: bytes any single stage may take; a quarter of RAM by default.
         key: for the default guard and context points; a fixed key by default.
     """
@@ -93,12 +98,12 @@ def laplace(
     if not (rtol > 0 and (delta is None or delta > 0) and passes >= 1):
         raise ValueError(f"laplace: rtol ({rtol}), delta ({delta}) and passes ({passes}) must be positive")
     key = jr.key(0) if key is None else key
-    context_key, guard_key = jr.split(key)
-    points = _context_points(model, X, context_points, context_key)
+    generator = host_generator(key)
+    points = _context_points(model, X, context_points, key)
     if include_training and form == "covariance":
-        points = _with_training(points, X, most=max(1, _NUM_TRAINING // prior.num_outputs), key=context_key)
+        points = _with_training(points, X, most=max(1, _NUM_TRAINING // prior.num_outputs), generator=generator)
     given = guard_points is not None
-    guards = _checked(model, guard_points, X, "guard_points") if given else _between(points, guard_key)
+    guards = _checked(model, guard_points, X, "guard_points") if given else _between(points, generator)
     budget = resolve_budget(memory_budget)
     if form == "precision":
         if mean == "refined":
@@ -112,7 +117,8 @@ def laplace(
     with one_blas_thread():
         return covariance_form(
             model, prior, likelihood, X, targets, points, guards,
-            mean=mean, rank=rank, rtol=rtol, delta=delta, solver=solver, passes=passes, budget=budget,
+            mean=mean, rank=rank, rtol=rtol, delta=delta, solver=solver, passes=passes,
+            missed_as_noise=missed_as_noise, budget=budget,
         )  # fmt: skip
 
 
@@ -127,11 +133,11 @@ def _context_points(model: Model, X, context_points, key) -> Float[Array, "m ...
     return _distinct(around(X).sample(_NUM_CONTEXT, key=key).astype(X.dtype))
 
 
-def _with_training(points, X, *, most: int, key) -> Float[Array, "k ..."]:
+def _with_training(points, X, *, most: int, generator: np.random.Generator) -> Float[Array, "k ..."]:
     rows = np.asarray(X)
     if rows.shape[0] > most:
-        rows = rows[np.asarray(jr.permutation(key, rows.shape[0]))[:most]]
-    return _distinct(jnp.asarray(np.concatenate([np.asarray(points), rows])))
+        rows = rows[generator.permutation(rows.shape[0])[:most]]
+    return _distinct(np.concatenate([np.asarray(points), rows]))
 
 
 def _checked(model: Model, points, X, argument: str) -> Float[Array, "m ..."]:
@@ -143,17 +149,16 @@ def _checked(model: Model, points, X, argument: str) -> Float[Array, "m ..."]:
     return _distinct(points) if argument == "context_points" else points
 
 
-def _distinct(points: Float[Array, "m ..."]) -> Float[Array, "k ..."]:
+def _distinct(points: Float[ArrayLike, "m ..."]) -> Float[Array, "k ..."]:
     """Points without exact repetitions, in their order: a repeated point adds nothing to the prior."""
-    flat = np.asarray(points).reshape(points.shape[0], -1)
-    _, first = np.unique(flat, axis=0, return_index=True)
-    return points if first.size == points.shape[0] else jnp.asarray(np.asarray(points)[np.sort(first)])
+    values = np.asarray(points)
+    _, first = np.unique(values.reshape(values.shape[0], -1), axis=0, return_index=True)
+    return to_device(values[np.sort(first)])
 
 
-@eqx.filter_jit
-def _between(points: Float[Array, "m ..."], key: PRNGKeyArray) -> Float[Array, "g ..."]:
+def _between(points: Float[Array, "m ..."], generator: np.random.Generator) -> Float[Array, "g ..."]:
     """Points on the segments between random pairs of context points: off the set, inside its hull."""
-    pairs, place = jr.split(key)
-    first, second = jr.randint(pairs, (2, _NUM_GUARDS), 0, points.shape[0])
-    weight = jr.uniform(place, (_NUM_GUARDS,), points.dtype).reshape(-1, *[1] * (points.ndim - 1))
-    return (1 - weight) * points[first] + weight * points[second]
+    values = np.asarray(points)
+    first, second = generator.integers(0, values.shape[0], (2, _NUM_GUARDS))
+    weight = generator.uniform(size=_NUM_GUARDS).astype(values.dtype).reshape(-1, *[1] * (values.ndim - 1))
+    return to_device((1 - weight) * values[first] + weight * values[second])

@@ -1,15 +1,19 @@
 """Networks whose features match the prior."""
 
+import itertools
 from collections.abc import Callable, Sequence
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from fsplaplace import kernels
+from fsplaplace._precision import to_device
 from fsplaplace._prior import Prior
+from fsplaplace._random import host_generator
 from fsplaplace.context import Sampler
 
 # Context points drawn for each unit's centre; the best spread of them are taken.
@@ -51,17 +55,12 @@ def mlp(
     """
     if not hidden or any(width < 1 for width in hidden):
         raise ValueError(f"mlp: hidden is {list(hidden)}; pass at least one width, each 1 or more")
-    usual, matched = jr.split(key)
-    num_inputs = context.sample(1, key=key).reshape(-1).shape[0]
-    widths = (num_inputs, *hidden, num_outputs or prior.num_outputs)
-    network = MLP(_linear_layers(widths, usual), activation)
-    return match_first_layer(network, prior=prior, context=context, key=matched)
-
-
-@eqx.filter_jit
-def _linear_layers(widths: tuple[int, ...], key: PRNGKeyArray) -> tuple[eqx.nn.Linear, ...]:
-    sizes = zip(widths[:-1], widths[1:], jr.split(key, len(widths) - 1), strict=True)
-    return tuple(eqx.nn.Linear(size_in, size_out, key=k) for size_in, size_out, k in sizes)
+    generator = host_generator(key)
+    pool = _pool(context, hidden[0], key)
+    sizes = itertools.pairwise((pool.shape[1], *hidden, num_outputs or prior.num_outputs))
+    layers = tuple(_linear(*size, generator) for size in sizes)
+    weight, bias = _draw_units(prior, pool, hidden[0], generator)
+    return MLP((_with_arrays(layers[0], weight, bias), *layers[1:]), activation)
 
 
 def match_first_layer(network: eqx.Module, *, prior: Prior, context: Sampler, key: PRNGKeyArray):
@@ -83,12 +82,7 @@ def match_first_layer(network: eqx.Module, *, prior: Prior, context: Sampler, ke
             f"match_first_layer: context points have {weight.shape[1]} columns, but the first layer takes "
             f"{layer.weight.shape[1]}"
         )
-    dtype = layer.weight.dtype
-    return eqx.tree_at(
-        lambda tree: (first(tree).weight, first(tree).bias),
-        network,
-        (weight.astype(dtype), bias.astype(dtype)),
-    )
+    return eqx.tree_at(first, network, _with_arrays(layer, weight, bias))
 
 
 def matched_first_layer(
@@ -105,32 +99,48 @@ def matched_first_layer(
 
     Returns weights (h, d) and biases (h,), for use in a network of any library.
     """
-    place, draw = jr.split(key)
-    pool = context.sample(_POOL * num_units, key=place)
-    return _draw_units(prior, pool.reshape(pool.shape[0], -1), num_units, draw)
+    weight, bias = _draw_units(prior, _pool(context, num_units, key), num_units, host_generator(key))
+    return to_device(weight), to_device(bias)
 
 
-@eqx.filter_jit
-def _draw_units(prior: Prior, pool, num_units: int, key):
-    share, scale = jr.split(key)
+def _linear(num_inputs: int, num_outputs: int, generator: np.random.Generator) -> eqx.nn.Linear:
+    """Equinox's layer and initial distribution, drawn on the host."""
+    empty = eqx.filter_eval_shape(eqx.nn.Linear, num_inputs, num_outputs, key=jr.key(0))
+    bound = num_inputs**-0.5
+    return _with_arrays(empty, *(generator.uniform(-bound, bound, part.shape) for part in (empty.weight, empty.bias)))
+
+
+def _with_arrays(layer: eqx.nn.Linear, weight, bias) -> eqx.nn.Linear:
+    arrays = (to_device(weight, layer.weight.dtype), to_device(bias, layer.weight.dtype))
+    return eqx.tree_at(lambda tree: (tree.weight, tree.bias), layer, arrays)
+
+
+def _pool(context: Sampler, num_units: int, key) -> Float[np.ndarray, "k d"]:
+    points = np.asarray(context.sample(_POOL * num_units, key=key))
+    return points.reshape(points.shape[0], -1)
+
+
+def _draw_units(prior: Prior, pool: Float[np.ndarray, "k d"], num_units: int, generator: np.random.Generator):
     parts = prior.kernel if isinstance(prior.kernel, tuple) else (prior.kernel,)
     dimension = pool.shape[1]
-    lengths = jnp.concatenate([kernels.lengthscales(part, dimension) for part in parts])
-    smoothness = jnp.asarray([nu for part in parts for nu in kernels.smoothness(part)])
+    lengths = np.concatenate([_lengthscales(part, dimension) for part in parts])
+    smoothness = np.asarray([nu for part in parts for nu in kernels.smoothness(part)])
     steepness = 2.0 / dimension**0.5 * (1.0 + 1.75 / (smoothness * dimension) ** 2)
-    component = jr.permutation(share, jnp.arange(num_units) % lengths.shape[0])
+    component = generator.permutation(np.arange(num_units) % lengths.shape[0])
     centres = _spread(pool, num_units)
-    weight = (steepness[:, None] / lengths)[component] * jr.normal(scale, centres.shape, centres.dtype)
-    return weight, -jnp.sum(weight * centres, axis=1)
+    weight = (steepness[:, None] / lengths)[component] * generator.normal(size=centres.shape)
+    return weight, -np.sum(weight * centres, axis=1)
 
 
-def _spread(pool: Float[Array, "k d"], count: int) -> Float[Array, "h d"]:
+_lengthscales = eqx.filter_jit(kernels.lengthscales)
+
+
+def _spread(pool: Float[np.ndarray, "k d"], count: int) -> Float[np.ndarray, "h d"]:
     """Points of the pool, each the farthest from those before it: evenly spread where random ones leave gaps."""
-    scaled = pool / jnp.maximum(jnp.std(pool, axis=0), jnp.finfo(pool.dtype).tiny)
-
-    def step(nearest, _):
-        chosen = jnp.argmax(nearest)
-        return jnp.minimum(nearest, jnp.sum((scaled - scaled[chosen]) ** 2, axis=1)), chosen
-
-    start = jnp.sum((scaled - jnp.mean(scaled, axis=0)) ** 2, axis=1)
-    return pool[jax.lax.scan(step, start, length=count)[1]]
+    scaled = pool / np.maximum(np.std(pool, axis=0), np.finfo(pool.dtype).tiny)
+    nearest = np.sum((scaled - np.mean(scaled, axis=0)) ** 2, axis=1)
+    chosen = []
+    for _ in range(count):
+        chosen.append(int(np.argmax(nearest)))
+        nearest = np.minimum(nearest, np.sum((scaled - scaled[chosen[-1]]) ** 2, axis=1))
+    return pool[chosen]

@@ -17,9 +17,14 @@ def cast(tree: T, dtype) -> T:
         if not eqx.is_inexact_array(leaf) or leaf.dtype == dtype:
             return leaf
         # Through NumPy outside of a trace: a conversion compiled for every shape would dominate a first call.
-        return leaf.astype(dtype) if isinstance(leaf, jax.core.Tracer) else jnp.asarray(np.asarray(leaf, dtype))
+        return leaf.astype(dtype) if isinstance(leaf, jax.core.Tracer) else to_device(leaf, dtype)
 
     return jax.tree.map(convert, tree)
+
+
+def to_device(values, dtype=None) -> jax.Array:
+    """The host array as a JAX array. `jnp.asarray` would compile a program for each new shape."""
+    return jax.device_put(np.asarray(values, dtype))
 
 
 def to_double(tree: T) -> T:

@@ -44,9 +44,8 @@ def precision_form(
     residual = model(points) - prior.mean_at(points)
     origin = np.zeros(keep)
     prior_precision = np.asarray(singular, dtype=np.float64) ** 2
-    with jax.enable_x64(True):
-        precision = np.diag(prior_precision) + _glm.posterior_precision(blocks, origin) - np.eye(keep)
-        log_likelihood = -_glm.objective(blocks, origin)
+    precision = np.diag(prior_precision) + _glm.posterior_precision(blocks, origin) - np.eye(keep)
+    log_likelihood = -_glm.objective(blocks, origin)
     eigenvalues, eigenvectors = np.linalg.eigh(precision)
     inverse_root = np.sqrt(np.divide(1.0, eigenvalues, out=np.zeros(keep), where=eigenvalues > 0))
     scale = jnp.asarray((eigenvectors * inverse_root).T, model.dtype) @ basis

@@ -17,6 +17,7 @@ from fsplaplace._check import check_problem
 from fsplaplace._model import Model
 from fsplaplace._prior import Prior, checked_factor
 from fsplaplace._progress import progress_bar
+from fsplaplace._random import host_generator
 from fsplaplace.context import Sampler
 from fsplaplace.likelihoods import Likelihood
 from fsplaplace.linalg import one_blas_thread
@@ -102,10 +103,8 @@ def train(
     """
     X, targets = check_problem(model, prior, likelihood, X, y)
     _check_options(steps=steps, num_context=num_context, patience=patience, jitter=jitter, batch_size=batch_size)
-    split_key, probe_key, key = jr.split(key, 3)
-    train_rows, held_out = _hold_out(model, likelihood, validation, X, targets, split_key)
-    probe = context.sample(num_context, key=probe_key).astype(model.dtype)
-    _check_context(prior, probe, X)
+    train_rows, held_out = _hold_out(model, likelihood, validation, X, targets, host_generator(key))
+    _check_context(prior, context, num_context, X, key)
     problem = _Problem(
         prior,
         context,
@@ -117,8 +116,7 @@ def train(
     )
     optimizer = optimizer or _adam(1e-2, steps)
     trainable, fixed = eqx.partition((model.params, likelihood), _is_trainable, is_leaf=_is_frozen)
-    order = jnp.arange(problem.X.shape[0])
-    state = _State(trainable, optimizer.init(trainable), order, jnp.zeros((), jnp.int32))
+    state = _initial_state(optimizer, trainable, problem.X.shape[0])
     record = _Record.empty(trainable)
     if checkpoint is not None:
         identity = _checkpoint.fingerprint(
@@ -142,7 +140,7 @@ def train(
     best = record.best if held_out is not None else state.trainable
     params, fitted = eqx.combine(best, fixed, is_leaf=_is_frozen)
     history = History(*map(jnp.asarray, (record.nll, record.norm, record.validation_step, record.validation_loss)))
-    return Trained(model.with_params(params), fitted, history, float(problem.jitter_at(len(record.nll) - 1)))
+    return Trained(model.with_params(params), fitted, history, problem.jitter_at(len(record.nll) - 1, maximum=max))
 
 
 class _Problem(eqx.Module):
@@ -157,10 +155,9 @@ class _Problem(eqx.Module):
     steps: int = eqx.field(static=True)
     jitter: tuple[float, float] = eqx.field(static=True)
 
-    def jitter_at(self, step):
+    def jitter_at(self, step, *, maximum=jnp.maximum):
         first, last = self.jitter
-        done = jnp.minimum(step / max(1, self.steps // 2), 1.0)
-        return first ** (1 - done) * last**done
+        return maximum(last, first * (last / first) ** (step / max(1, self.steps // 2)))
 
     def batch(self, state: "_State", key):
         """This epoch's permutation of the rows, and the slice of it that this step takes (None: all rows)."""
@@ -240,6 +237,11 @@ def _step(state: _State, fixed, model, problem, optimizer, key, points=None):
 
 
 @eqx.filter_jit
+def _initial_state(optimizer, trainable, num_rows: int) -> _State:
+    return _State(trainable, optimizer.init(trainable), jnp.arange(num_rows), jnp.zeros((), jnp.int32))
+
+
+@eqx.filter_jit
 def _loop(state, fixed, model, problem, optimizer, key, points, stop):
     """Steps up to `stop`, which is not a static number: one program serves every chunk, also after a resume."""
     start = state.step
@@ -313,7 +315,8 @@ def _is_trainable(node) -> bool:
 
 
 def _has_convolution(model: Model, x) -> bool:
-    return "conv_general_dilated" in str(jax.make_jaxpr(lambda part: model(part))(x[:1]))
+    row = jax.ShapeDtypeStruct((1, *x.shape[1:]), x.dtype)
+    return "conv_general_dilated" in str(jax.make_jaxpr(lambda part: model(part))(row))
 
 
 @eqx.filter_jit
@@ -322,7 +325,7 @@ def _validation_loss(trainable, fixed, model, X, targets):
     return -jnp.mean(likelihood.log_prob(model.evaluate(params, X), targets))
 
 
-def _hold_out(model, likelihood, validation, X, targets, key):
+def _hold_out(model, likelihood, validation, X, targets, generator):
     """Training rows, and held-out rows or None."""
     if validation is None:
         return (X, targets), None
@@ -344,7 +347,7 @@ def _hold_out(model, likelihood, validation, X, targets, key):
         raise ValueError(
             f"train: validation={validation} holds out {held} of {count} rows; pass a fraction that leaves both"
         )
-    order = np.asarray(jr.permutation(key, count))
+    order = generator.permutation(count)
     kept, out = order[held:], order[:held]
     return (X[kept], targets[kept]), (X[out], targets[out])
 
@@ -359,15 +362,24 @@ def _check_options(*, steps, num_context, patience, jitter, batch_size):
         raise ValueError(f"train: jitter is {jitter}; pass (first, last) with first >= last > 0")
 
 
-def _check_context(prior, points, X):
-    if points.shape[1:] != X.shape[1:]:
+def _check_context(prior, context, num_context, X, key):
+    """Refuse points of another width than X's, and a kernel that is no covariance there."""
+    points = None if context.compiled else context.sample(num_context, key=key)
+    seen = points if points is not None else eqx.filter_eval_shape(context.sample, num_context, key=key)
+    if seen.shape[1:] != X.shape[1:]:
         raise ValueError(
-            f"train: context points have shape {points.shape[1:]} per row, but X has {X.shape[1:]}; build the context from "
+            f"train: context points have shape {seen.shape[1:]} per row, but X has {X.shape[1:]}; build the context from "
             "bounds of the same width"
         )
     with one_blas_thread():
-        for block in np.asarray(eqx.filter_jit(Prior.gram)(prior, points)):
+        for block in np.asarray(_gram_at_context(prior, context, num_context, X.dtype, key, points)):
             checked_factor(prior, block, tolerance=_INDEFINITE)
+
+
+@eqx.filter_jit
+def _gram_at_context(prior, context, num_context: int, dtype, key, points):
+    points = context.sample(num_context, key=key) if points is None else points
+    return prior.gram(points.astype(dtype))
 
 
 def _check_finite(nll, norm, step, jitter):

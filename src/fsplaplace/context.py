@@ -15,6 +15,8 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 from scipy.stats import qmc
 
+from fsplaplace._random import host_generator
+
 
 class Sampler(eqx.Module):
     """A distribution of context points over input space."""
@@ -90,8 +92,7 @@ class _QuasiRandom(_Box):
         return False
 
     def sample(self, num_points, *, key):
-        seed = np.asarray(jr.key_data(key)).ravel()
-        return self._stretch(jnp.asarray(self._unit(num_points, np.random.default_rng(seed)), self.lower.dtype))
+        return self._stretch(jnp.asarray(self._unit(num_points, host_generator(key)), self.lower.dtype))
 
 
 class Halton(_QuasiRandom):

@@ -13,6 +13,8 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int, Shaped
 from paramax import non_trainable, unwrap
 
+from fsplaplace._precision import to_device
+
 
 class Likelihood(eqx.Module):
     r"""A density over targets given the network's outputs, independent between data.
@@ -91,7 +93,7 @@ class Gaussian(Likelihood):
             )
         if not np.all(np.isfinite(scale) & (scale > 0)):
             raise ValueError(f"Gaussian: scale must be positive and finite, but its smallest is {scale.min():g}")
-        log_scale = jnp.asarray(np.log(scale))
+        log_scale = to_device(np.log(scale))
         self.log_scale = log_scale if learnable else non_trainable(log_scale)
 
     @property
@@ -134,10 +136,6 @@ class Gaussian(Likelihood):
         if self.per_row:
             return None
         return jnp.broadcast_to(self.scale.astype(outputs.dtype) ** 2, outputs.shape)
-
-    def with_added_variance(self, variance: Float[ArrayLike, "n q"]) -> "Gaussian":
-        """The likelihood of the training rows if each target also has this variance, independent between rows."""
-        return Gaussian(np.sqrt(np.asarray(self.scale, dtype=np.float64) ** 2 + np.asarray(variance)))
 
     def rows(self, index):
         if not self.per_row:

@@ -21,16 +21,16 @@ class Solution(NamedTuple):
 class Probe(NamedTuple):
     """Further rows at which the solution is judged: the matrix there, and a loss of what the solution reaches there."""
 
-    matrix: Float[Array, "g p"]
+    matrix: Float[np.ndarray, "g k"]
     loss: Callable[[Float[np.ndarray, "g r"]], float]
 
 
 def minimum_norm_solve(
-    matrix: Float[Array, "n p"],
+    matrix: Float[Array, "n+g p"],
     targets: Float[np.ndarray, "n r"],
     *,
     deltas: Sequence[float],
-    probe: Probe | None = None,
+    loss: Callable[[Float[np.ndarray, "g r"]], float] | None = None,
 ) -> Solution:
     r"""Rows $s_j^\top$ of $S_0 = J^\top (J J^\top + \delta \lVert J \rVert^2 I)^{-1} B$ for a wide matrix.
 
@@ -38,20 +38,22 @@ def minimum_norm_solve(
     values of $\delta$ (around 1e-10): hence float64 inside, whatever the matrix's dtype, which the solution gets.
 
     Args:
-        matrix: $J$, of shape (n, p) with n at most a few thousand.
+        matrix: $J$ in its first n rows, n at most a few thousand; rows after them are probes.
         targets: $B$, of shape (n, r).
         deltas: the ridge, relative to the square of the largest singular value of $J$: one value, or several of which
-            the one with the lowest loss at the probe is taken.
-        probe: where to judge; needed for several values.
+            the one with the lowest loss at the probes is taken.
+        loss: of what a solution reaches at the probes; needed for several values.
 
     Time $O(n^2 p + n^3 + n p r)$, memory $O(n p + r p)$; each further ridge costs $O(g n r)$.
     """
+    count = targets.shape[0]
     with jax.enable_x64(True):
-        gram = np.asarray(_product(matrix, matrix))
+        products = np.asarray(_product(matrix, count))
+        gram = products[:count]
         eigenvalues, eigenvectors = np.linalg.eigh(gram)
         rotated = eigenvectors.T @ targets
-        probe_rotated = None if probe is None else np.asarray(_product(probe.matrix, matrix)) @ eigenvectors
-        damping = _choose(np.maximum(eigenvalues, 0.0), rotated, deltas, probe_rotated, probe)
+        probe = None if loss is None else Probe(products[count:] @ eigenvectors, loss)
+        damping = _choose(np.maximum(eigenvalues, 0.0), rotated, deltas, probe)
         coefficients = eigenvectors @ (damping.filter[:, None] * rotated)
         return Solution(_combine(coefficients, matrix), gram @ coefficients, damping.delta)
 
@@ -65,12 +67,13 @@ def ridge(
 ) -> Solution:
     r"""Rows of $\arg\min_T \lVert M T - B \rVert^2 + \delta \lVert M \rVert^2 \lVert T \rVert^2$ for a tall matrix, by SVD.
 
-    Time $O(n k^2)$, memory $O(n k)$. Arguments as for `minimum_norm_solve`.
+    Time $O(n k^2)$, memory $O(n k)$. `deltas` as for `minimum_norm_solve`.
     """
     left, singular, right = np.linalg.svd(np.asarray(matrix, dtype=np.float64), full_matrices=False)
     rotated = singular[:, None] * (left.T @ np.asarray(targets, dtype=np.float64))
-    probe_rotated = None if probe is None else np.asarray(probe.matrix, dtype=np.float64) @ right.T
-    damping = _choose(singular[::-1] ** 2, rotated[::-1], deltas, _reverse(probe_rotated), probe)
+    if probe is not None:
+        probe = probe._replace(matrix=(np.asarray(probe.matrix, dtype=np.float64) @ right.T)[:, ::-1])
+    damping = _choose(singular[::-1] ** 2, rotated[::-1], deltas, probe)
     coefficients = right.T @ (damping.filter[::-1, None] * rotated)
     return Solution(coefficients.T, matrix @ coefficients, damping.delta)
 
@@ -80,14 +83,14 @@ class _Damping(NamedTuple):
     filter: Float[np.ndarray, " k"]
 
 
-def _choose(eigenvalues, rotated, deltas, probe_rotated, probe: Probe | None) -> _Damping:
+def _choose(eigenvalues, rotated, deltas, probe: Probe | None) -> _Damping:
     """The filter 1 / (lambda + delta lambda_max) whose solution has the lowest loss at the probe."""
     candidates = [_Damping(delta, _inverse(eigenvalues + delta * eigenvalues[-1])) for delta in deltas]
     if len(candidates) == 1:
         return candidates[0]
     if probe is None:
         raise ValueError(f"{len(candidates)} values of delta need a probe to choose between them")
-    return min(candidates, key=lambda damping: probe.loss(probe_rotated @ (damping.filter[:, None] * rotated)))
+    return min(candidates, key=lambda damping: probe.loss(probe.matrix @ (damping.filter[:, None] * rotated)))
 
 
 def _inverse(damped):
@@ -95,15 +98,12 @@ def _inverse(damped):
     return np.divide(1.0, damped, out=np.zeros_like(damped), where=damped > 0)
 
 
-def _reverse(columns):
-    return None if columns is None else columns[:, ::-1]
-
-
 @eqx.filter_jit
-def _product(left, right):
-    return left.astype(jnp.float64) @ right.astype(jnp.float64).T
+def _product(matrix, count: int):
+    matrix = matrix.astype(jnp.float64)
+    return matrix @ matrix[:count].T
 
 
 @eqx.filter_jit
 def _combine(coefficients, matrix):
-    return (coefficients.T @ matrix.astype(jnp.float64)).astype(matrix.dtype)
+    return (coefficients.T @ matrix[: coefficients.shape[0]].astype(jnp.float64)).astype(matrix.dtype)

@@ -1,0 +1,10 @@
+"""Random numbers on the host, from a JAX key: for set-up work that would cost more to compile than to do."""
+
+import jax.random as jr
+import numpy as np
+from jaxtyping import PRNGKeyArray
+
+
+def host_generator(key: PRNGKeyArray) -> np.random.Generator:
+    """A NumPy generator, the same for the same key."""
+    return np.random.default_rng(np.asarray(jr.key_data(key)).ravel())
