@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Sequence
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from fsplaplace.linalg._orthonormal import mix_rows, orthonormal_rows
 from fsplaplace.linalg._ridge import Probe, Solution, ridge
 
 
@@ -39,32 +39,19 @@ def block_golub_kahan(
             several of which the one with the lowest loss at the probe is taken.
         probe: products of rows with the matrix at the probe, and the loss of what a solution reaches there.
 
-    Time: `passes` products with $J$ and with $J^\top$ on r columns plus $O(p\,(r\,\mathrm{passes})^2)$; memory
-    $O(p\, r\, \mathrm{passes})$.
+    Time: `passes` products with $J$ and with $J^\top$ on r columns plus $O(p\,(r\,\mathrm{passes})^2)$; memory: the
+    `passes` blocks of r rows, the last of which becomes the solution.
     """
-    basis = _orthonormal_rows(transpose(_orthonormal_rows(targets.T, None).T), None)
-    image = forward(basis)
-    for _ in range(passes - 1):
-        last = image[:, -targets.shape[1] :]
-        block = _orthonormal_rows(transpose(_orthonormal_rows(last.T, None).T), basis)
-        basis = jnp.concatenate([basis, block])
-        image = jnp.concatenate([image, forward(block)], axis=1)
-    judge = None if probe is None else Probe(probe[0](basis), probe[1])
-    small = ridge(np.asarray(image), np.asarray(targets), deltas=deltas, probe=judge)
-    return Solution(_combine(jnp.asarray(small.rows, targets.dtype), basis), small.reached, small.delta)
-
-
-@eqx.filter_jit
-def _orthonormal_rows(rows: Float[Array, "k p"], against: Float[Array, "l p"] | None) -> Float[Array, "k p"]:
-    """Orthonormal basis of the span of `rows`, orthogonal to the orthonormal rows of `against`."""
-    if against is None:
-        return jnp.linalg.qr(rows.T)[0].T
-    # Normalising between the two projections keeps the result orthogonal where `rows` adds almost nothing.
-    for _ in range(2):
-        rows = jnp.linalg.qr((rows - (rows @ against.T) @ against).T)[0].T
-    return rows
-
-
-@eqx.filter_jit
-def _combine(coefficients: Float[Array, "r k"], basis: Float[Array, "k p"]) -> Float[Array, "r p"]:
-    return coefficients @ basis
+    blocks, images, last = [], [], jnp.asarray(targets)
+    for _ in range(passes):
+        seeds = orthonormal_rows(jnp.asarray(np.asarray(last).T), overwrite=True)
+        blocks.append(orthonormal_rows(transpose(jnp.asarray(np.asarray(seeds).T)), blocks, overwrite=True))
+        last = forward(blocks[-1])
+        images.append(np.asarray(last))
+    judge = None
+    if probe is not None:
+        judge = Probe(np.concatenate([np.asarray(probe[0](block)) for block in blocks], axis=1), probe[1])
+    small = ridge(np.concatenate(images, axis=1), np.asarray(targets), deltas=deltas, probe=judge)
+    *others, coefficients = np.split(small.rows, passes, axis=1)
+    rows = mix_rows(coefficients, blocks.pop(), others, blocks)
+    return Solution(rows, small.reached, small.delta)

@@ -65,17 +65,27 @@ def ridge(
     deltas: Sequence[float],
     probe: Probe | None = None,
 ) -> Solution:
-    r"""Rows of $\arg\min_T \lVert M T - B \rVert^2 + \delta \lVert M \rVert^2 \lVert T \rVert^2$ for a tall matrix, by SVD.
+    r"""Rows of $\arg\min_T \lVert M T - B \rVert^2 + \delta \lVert M \rVert^2 \lVert T \rVert^2$ for a tall matrix.
 
     Time $O(n k^2)$, memory $O(n k)$. `deltas` as for `minimum_norm_solve`.
     """
-    left, singular, right = np.linalg.svd(np.asarray(matrix, dtype=np.float64), full_matrices=False)
-    rotated = singular[:, None] * (left.T @ np.asarray(targets, dtype=np.float64))
+    eigenvalues, eigenvectors, rotated = _normal_equations(np.asarray(matrix), np.asarray(targets, dtype=np.float64))
     if probe is not None:
-        probe = probe._replace(matrix=(np.asarray(probe.matrix, dtype=np.float64) @ right.T)[:, ::-1])
-    damping = _choose(singular[::-1] ** 2, rotated[::-1], deltas, probe)
-    coefficients = right.T @ (damping.filter[::-1, None] * rotated)
-    return Solution(coefficients.T, matrix @ coefficients, damping.delta)
+        probe = probe._replace(matrix=np.asarray(probe.matrix, dtype=np.float64) @ eigenvectors)
+    damping = _choose(eigenvalues, rotated, deltas, probe)
+    coefficients = eigenvectors @ (damping.filter[:, None] * rotated)
+    return Solution(coefficients.T, matrix @ coefficients, damping.delta)  # pyright: ignore[reportArgumentType] - small, so it stays on the host
+
+
+def _normal_equations(matrix, targets):
+    r"""Eigenvalues and eigenvectors of $M^\top M$, and $M^\top B$ in those coordinates."""
+    if matrix.dtype == np.float32:
+        # Squared in float64 the matrix loses less than its own rounding, in a fifth of the time of its SVD.
+        matrix = matrix.astype(np.float64)
+        eigenvalues, eigenvectors = np.linalg.eigh(matrix.T @ matrix)
+        return np.maximum(eigenvalues, 0.0), eigenvectors, eigenvectors.T @ (matrix.T @ targets)
+    left, singular, right = np.linalg.svd(matrix, full_matrices=False)
+    return singular[::-1] ** 2, right[::-1].T, (singular[:, None] * (left.T @ targets))[::-1]
 
 
 class _Damping(NamedTuple):

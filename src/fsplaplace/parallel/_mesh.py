@@ -1,0 +1,80 @@
+"""Rows of data and context over the devices of a mesh; everything else stays as it is on one device."""
+
+import contextlib
+import contextvars
+from collections.abc import Iterator
+from typing import TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array, Shaped
+
+T = TypeVar("T")
+
+_active: contextvars.ContextVar[Mesh | None] = contextvars.ContextVar("fsplaplace_mesh", default=None)
+
+
+@contextlib.contextmanager
+def use_mesh(mesh: Mesh | None = None) -> Iterator[Mesh]:
+    """Inside this block, passes through the network split their rows over the devices of `mesh`.
+
+    `laplace`, `Posterior.predict` and everything else that runs the network over rows of data or context points is
+    called as on one device, and returns the same arrays as there, to rounding. With several processes
+    (`fsplaplace.parallel.start`) every process makes the same calls with the same arguments.
+
+    Args:
+        mesh: a `jax.sharding.Mesh`; its axes are used as one. All devices of all processes by default.
+    """
+    mesh = jax.make_mesh((jax.device_count(),), ("rows",)) if mesh is None else mesh
+    if not isinstance(mesh, Mesh):
+        raise TypeError(f"use_mesh: mesh must be a jax.sharding.Mesh, but got {type(mesh).__name__}")
+    token = _active.set(mesh)
+    try:
+        yield mesh
+    finally:
+        _active.reset(token)
+
+
+def num_shards() -> int:
+    """The number of parts that a block of rows is split into: 1 without a mesh."""
+    mesh = _active.get()
+    return 1 if mesh is None else mesh.size
+
+
+def shard_rows(x: Shaped[np.ndarray, "n ..."]) -> Shaped[Array, "n ..."] | Shaped[np.ndarray, "n ..."]:
+    """Rows over the devices, n a multiple of `num_shards()`; without a mesh the array as it is."""
+    mesh = _active.get()
+    return x if mesh is None else _place(mesh, PartitionSpec(mesh.axis_names), x)
+
+
+def replicate(tree: T) -> T:
+    """Every array of the tree on every device; without a mesh the tree as it is."""
+    mesh = _active.get()
+    if mesh is None:
+        return tree
+    return jax.tree.map(lambda leaf: _place(mesh, PartitionSpec(), leaf) if eqx.is_array(leaf) else leaf, tree)
+
+
+def gather(tree: T) -> T:
+    """The whole of every array on this process's first device; without a mesh the tree as it is."""
+    if _active.get() is None:
+        return tree
+
+    def whole(leaf):
+        if not (leaf.is_fully_replicated or leaf.is_fully_addressable):
+            leaf = multihost_utils.process_allgather(leaf, tiled=True)
+        return jnp.asarray(np.asarray(leaf))
+
+    return jax.tree.map(whole, tree)
+
+
+def _place(mesh: Mesh, spec: PartitionSpec, values) -> Array:
+    sharding = NamedSharding(mesh, spec)
+    if jnp.issubdtype(values.dtype, jax.dtypes.prng_key) or getattr(values, "sharding", None) == sharding:
+        return values
+    host = np.asarray(values)
+    return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])

@@ -1,0 +1,61 @@
+"""Products with the Jacobian: convolutional networks, blocks of rows, and what a pass is said to cost."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+
+import fsplaplace as fsp
+from fsplaplace._jacobian import jacobian_matrix, linearisation, map_rows, pull_back, push_forward, rows_per_block
+
+
+class Convolutional(eqx.Module):
+    convolution: eqx.nn.Conv2d
+    last: eqx.nn.Linear
+
+    def __call__(self, x):
+        return self.last(jnp.tanh(self.convolution(x)).ravel())
+
+
+@pytest.fixture(scope="module")
+def convolutional():
+    first, second = jr.split(jr.key(0))
+    network = Convolutional(eqx.nn.Conv2d(1, 2, 3, key=first), eqx.nn.Linear(2 * 4 * 4, 3, key=second))
+    return fsp.as_model(network), jr.normal(jr.key(1), (5, 1, 6, 6))
+
+
+@pytest.mark.parametrize("rank", [2, 4, 6])
+def test_products_of_a_convolutional_network_are_those_of_its_jacobian(convolutional, rank):
+    """Directions go through it a few at a time; six are no multiple of that."""
+    model, x = convolutional
+    J = np.asarray(jacobian_matrix(model, x), dtype=float)
+    generator = np.random.default_rng(0)
+    V, U = generator.normal(size=(rank, model.num_params)), generator.normal(size=(5, 3, rank))
+    budget = 12.0 * linearisation(model, x).bytes_per_row * 5
+    assert rows_per_block(model, x, rank, budget) < 5
+    pushed = push_forward(model, x, jnp.asarray(V, jnp.float32), budget=budget)
+    np.testing.assert_allclose(np.reshape(pushed, (15, rank)), J @ V.T, atol=1e-4)
+    pulled = pull_back(model, x, jnp.asarray(U, jnp.float32), budget=budget)
+    np.testing.assert_allclose(pulled, U.reshape(15, rank).T @ J, atol=1e-4)
+    inside = jax.jit(lambda x: push_forward(model, x, jnp.asarray(V, jnp.float32), budget=budget))(x)
+    np.testing.assert_allclose(inside, pushed, atol=1e-5)
+
+
+def test_convolutions_are_found_and_what_a_row_keeps_is_counted(convolutional):
+    model, x = convolutional
+    found = linearisation(model, x)
+    assert found.convolutional
+    # At least the input and both layers' activations, 36 + 32 numbers, of four bytes.
+    assert found.bytes_per_row >= 4 * (36 + 32)
+    dense = fsp.as_model((lambda w, x: jnp.tanh(x @ w), jnp.ones((3, 2))))
+    assert linearisation(dense, jnp.ones((4, 3))).convolutional is False
+
+
+def test_map_rows_gives_the_same_in_blocks_inside_and_outside_of_jit():
+    x = jnp.arange(14.0).reshape(7, 2)
+    function = lambda rows: (rows**2, rows.sum(axis=1))  # noqa: E731
+    for mapped in (map_rows(function, x, rows=3), jax.jit(lambda x: map_rows(function, x, rows=3))(x)):
+        for part, whole in zip(mapped, function(x), strict=True):
+            np.testing.assert_array_equal(part, whole)
