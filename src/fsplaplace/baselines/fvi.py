@@ -29,8 +29,9 @@ class FVI(Method):
     evaluate, is that of the spectral Stein estimator; the cross entropy is exact.
 
     Args:
-        num_context: context points per step.
-        kl_samples, likelihood_samples: functions drawn per step for each term.
+        num_context: context points per step. The estimator needs more samples than the function has degrees of freedom
+            at these points, so that fewer points, fresh at every step, beat many.
+        kl_samples, likelihood_samples: functions drawn per step for each term; the latter are among the former.
         noise: standard deviation of the noise on $f_C$ under both q and the prior, relative to the prior's: it makes the
             divergence finite.
         spectrum: see `fsplaplace.baselines.ssge.score`.
@@ -39,16 +40,16 @@ class FVI(Method):
         predict_samples: networks kept for predictions.
     """
 
-    num_context: int = 100
+    num_context: int = 40
     kl_samples: int = 100
-    likelihood_samples: int = 10
-    noise: float = 0.01
-    spectrum: float = 0.99
-    initial_scale: float = 0.01
+    likelihood_samples: int = 100
+    noise: float = 0.02
+    spectrum: float = 0.999
+    initial_scale: float = 0.003
     steps: int = 5000
-    learning_rate: float = 1e-2
+    learning_rate: float = 2e-2
     optimizer: optax.GradientTransformation | None = None
-    batch_size: int | None = None
+    batch_size: int | None = 200
     predict_samples: int = 500
 
     def fit(self, model, X, y, likelihood, *, key, prior=None, context=None, progress=True) -> WeightSamples:

@@ -40,11 +40,11 @@ class GFSVI(Method):
 
     num_context: int = 100
     gamma: float = 1e-6
-    initial_scale: float = 0.01
+    initial_scale: float = 0.003
     steps: int = 5000
     learning_rate: float = 1e-2
     optimizer: optax.GradientTransformation | None = None
-    batch_size: int | None = 500
+    batch_size: int | None = 200
 
     def fit(self, model, X, y, likelihood, *, key, prior=None, context=None, progress=True) -> LinearisedPosterior:
         prior, X, targets = check_function_prior(self, model, prior, likelihood, X, y)

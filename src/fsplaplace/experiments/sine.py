@@ -1,5 +1,6 @@
 """Sine: noisy values of sin(2 pi x) with a gap in the middle, under many priors, length scales, noises and context sets."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -83,7 +84,7 @@ class Sine(Experiment):
             "seeds": 1, "steps": 300, "context": 100, "tasks": ["length scale=0.3"], "methods": [], "weight_prior": 1.0,
         },
         "cpu": {
-            "seeds": 1, "steps": 1000, "fvi_steps": 300, "context": 100,
+            "seeds": 1, "steps": 1000, "fvi_steps": 3000, "context": 100,
             "tasks": [
                 "prior=RBF", "prior=Matern-1/2", "prior=Matern-5/2", "prior=Periodic",
                 "length scale=0.1", "length scale=0.3", "length scale=1", "label noise=0.5", "label noise=1",
@@ -113,7 +114,9 @@ class Sine(Experiment):
         "process with the same prior and noise at 201 points of [-2, 2].",
         "M is the number of context points, uniform in training and Halton for the posterior; the other tasks take a grid of "
         "[-2, 2] and the training inputs.",
-        "Laplace and MAP use the usual initialisation and a unit Gaussian prior on the weights, as in the paper.",
+        "Laplace and MAP use the usual initialisation and a unit Gaussian prior on the weights, as in the paper; FVI starts from "
+        "the same prior-matched network as FSP-Laplace, which suits it better.",
+        "Dashed lines in the figures: the exact Gaussian process, mean and two standard deviations either side.",
     )
 
     def cells(self, settings, seeds):
@@ -152,7 +155,7 @@ class Sine(Experiment):
             choices["covariance_form"] = diagnostics(covariance)
             samples = np.asarray(covariance.sample(x, key=fit_key, num_samples=5))[:, :, 0]
         else:
-            if cell.method in ("Laplace", "MAP", "FVI"):
+            if cell.method in ("Laplace", "MAP"):
                 model = fsp.as_model(usual_mlp((50, 50), 1, 1, key=network_key))
             posterior = fit_baseline(
                 cell.method, settings, model, task.prior, likelihood, task.X, task.y, context=region, key=fit_key
@@ -169,6 +172,7 @@ class Sine(Experiment):
             "y": rounded(task.y),
             "x": rounded(x[:, 0]),
             "samples": rounded(samples),
+            "exact": {"mean": rounded(exact.mean[:, 0]), "std": rounded(np.sqrt(exact.variance[:, 0]))},
         }
         curves["panels"] = {
             name: {"mean": rounded(found.mean[:, 0]), "std": rounded(np.sqrt(found.variance[:, 0]))}
@@ -187,7 +191,7 @@ class Sine(Experiment):
             "methods-matern12": [cell for cell in outcomes if cell.task == "prior=Matern-1/2"],
         }
         return {
-            name: _draw({cell: outcomes[cell].curves for cell in cells if cell.seed == 0}, name)
+            name: _draw({cell: outcomes[cell] for cell in cells if cell.seed == 0}, name)
             for name, cells in groups.items()
             if len(cells) > (1 if name.startswith("methods") else 0)
         }
@@ -202,10 +206,17 @@ class Sine(Experiment):
         means = {
             method: max(np.nan_to_num(summary.mean(task, method, "mean_to_gp")) for task in tasks) for method in methods
         }
+        beside = "; ".join(
+            f"{task}: "
+            + ", ".join(f"{name} {summary.mean(task, name, 'std_to_gp'):.3f}" for name in (REFINED, *others))
+            for task in ("prior=RBF", "prior=Matern-1/2")
+            if (others := [name for name in ("Sparse GP", "FVI", "Laplace", "MAP") if (task, name) in summary.entries])
+        )
         return (
             f"Over {len(tasks)} tasks the covariance form's std is at most {worst[REFINED][0]:.4f} RMSE from the exact GP's "
             f"({worst[REFINED][1]}), the precision form's {worst[PRECISION][0]:.3f} ({worst[PRECISION][1]}); the refined mean at "
             f"most {means[REFINED]:.3f}, the network's {means[NETWORK]:.3f}."
+            + (f" Std beside the baselines', RMSE from the GP's: {beside}." if beside else "")
         )
 
 
@@ -223,21 +234,31 @@ def _scores(found: Gaussians, exact: Gaussians, stated: Float[np.ndarray, "n 1"]
     }
 
 
-def _draw(curves, group: str):
-    shown = []
-    for cell, curve in curves.items():
+def _draw(outcomes: Mapping[Cell, Outcome], group: str):
+    compared = group.startswith("methods")
+    figure, axes = _figures.panels(len(outcomes), columns=5 if group == "context-points" else 3)
+    for axis, (cell, outcome) in zip(axes, outcomes.items(), strict=True):
         name = REFINED if cell.method == "FSP-Laplace" else cell.method
-        title = cell.method if group.startswith("methods") else f"FSP-Laplace, {cell.task}"
-        shown.append((title, curve, curve["panels"][name]))
-    figure, axes = _figures.panels(len(shown), columns=5 if group == "context-points" else 3)
-    for axis, (title, curve, panel) in zip(axes, shown, strict=True):
+        curve, panel, exact = outcome.curves, outcome.curves["panels"][name], outcome.curves["exact"]
+        error = next(row.scores["std_to_gp"] for row in outcome.rows if row.method == name)
         x, mean, std = np.asarray(curve["x"]), np.asarray(panel["mean"]), np.asarray(panel["std"])
-        axis.fill_between(x, mean - 2 * std, mean + 2 * std, color=_figures.GREEN, alpha=0.2, lw=0)
-        axis.plot(x, np.asarray(curve["samples"]).T, color=_figures.GREEN, lw=0.5, alpha=0.8)
-        axis.plot(x, mean, color=_figures.RED, lw=1.2)
-        axis.plot(curve["X"], curve["y"], "o", color=_figures.GREY, ms=1.8, alpha=0.6)
-        axis.set(title=title, xlabel="x", ylabel="y", ylim=(-4, 4), xlim=(-2, 2))
+        axis.fill_between(x, mean - 2 * std, mean + 2 * std, color=_figures.GREEN, alpha=0.2, lw=0, label="2 std")
+        draws = axis.plot(x, np.asarray(curve["samples"]).T, color=_figures.GREEN, lw=0.5, alpha=0.8)
+        draws[0].set_label("posterior functions")
+        axis.plot(x, mean, color=_figures.RED, lw=1.2, label="mean")
+        for side in (-2, 0, 2):
+            line = np.asarray(exact["mean"]) + side * np.asarray(exact["std"])
+            axis.plot(x, line, "--", color="black", lw=0.6, label="exact GP" if side == 0 else None)
+        axis.plot(curve["X"], curve["y"], "o", color=_figures.GREY, ms=1.8, alpha=0.6, label="data")
+        title = cell.method if compared else cell.task
+        axis.set(
+            title=f"{title}\nstd {error:.3f} RMSE from the GP's", xlabel="x", ylabel="y", ylim=(-4, 4), xlim=(-2, 2)
+        )
         axis.title.set_fontsize(7)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=5, fontsize=7, frameon=False)
+    kind = f"{next(iter(outcomes)).task}" if compared else "FSP-Laplace, covariance form, refined mean"
+    figure.suptitle(kind, fontsize=8)
     return figure
 
 

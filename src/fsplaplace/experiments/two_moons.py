@@ -69,7 +69,7 @@ class TwoMoons(Experiment):
     presets = {  # noqa: RUF012 - constants of the class
         "quick": {"seeds": 1, "width": 30, "steps": 200, "tasks": ["RBF"], "methods": [], "weight_prior": 1.0},
         "cpu": {
-            "seeds": 1, "width": 100, "steps": 500, "fvi_steps": 200,
+            "seeds": 1, "width": 100, "steps": 500, "fvi_steps": 1000,
             "tasks": ["RBF", "Matern-1/2", "RBF, M=3", "RBF, M=10", "RBF, M=50"],
             "methods": ["GP", "Sparse GP", "Laplace", "MAP", "FVI"], "weight_prior": 1.0,
         },
@@ -138,7 +138,11 @@ class TwoMoons(Experiment):
             if precision is not None:
                 logits[PRECISION] = np.asarray(precision.sample(x, key=sample_key, num_samples=100))[:, :, 0]
         else:
-            network = usual_mlp((width, width), 2, 1, key=network_key)
+            network = (
+                usual_mlp((width, width), 2, 1, key=network_key)
+                if cell.method in ("Laplace", "MAP")
+                else fsp.mlp([width, width], prior=task.prior, context=region, key=network_key)
+            )
             posterior = fit_baseline(
                 cell.method, settings, fsp.as_model(network), task.prior, likelihood, task.X, task.y, context=region,
                 key=fit_key,
