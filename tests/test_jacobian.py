@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 
 import fsplaplace as fsp
-from fsplaplace._jacobian import jacobian_matrix, linearisation, map_rows, pull_back, push_forward, rows_per_block
+from fsplaplace._jacobian import (
+    jacobian_matrix,
+    linearisation,
+    map_rows,
+    pull_back,
+    push_forward,
+    route,
+    rows_per_block,
+)
 
 
 class Convolutional(eqx.Module):
@@ -59,3 +67,15 @@ def test_map_rows_gives_the_same_in_blocks_inside_and_outside_of_jit():
     for mapped in (map_rows(function, x, rows=3), jax.jit(lambda x: map_rows(function, x, rows=3))(x)):
         for part, whole in zip(mapped, function(x), strict=True):
             np.testing.assert_array_equal(part, whole)
+
+
+@pytest.mark.parametrize(("rank", "wanted"), [(99, "directions"), (100, "rows")])
+def test_many_directions_take_the_rows_of_a_small_jacobian_and_give_the_same(rank, wanted):
+    model = fsp.as_model((lambda w, x: jnp.tanh(x @ w["a"]) @ w["b"], {"a": jnp.ones((3, 4)), "b": jnp.ones((4, 1))}))
+    generator = np.random.default_rng(0)
+    x, V, U = (generator.normal(size=shape).astype(np.float32) for shape in ((7, 3), (rank, 16), (7, 1, rank)))
+    assert route(model, x, rank) == wanted
+    J = np.asarray(jacobian_matrix(model, x), dtype=float)
+    pushed, pulled = push_forward(model, x, V, budget=2e4), pull_back(model, x, U, budget=2e4)
+    np.testing.assert_allclose(pushed[:, 0], J @ V.T, atol=1e-4)
+    np.testing.assert_allclose(pulled, U[:, 0].T @ J, atol=1e-4)

@@ -1,13 +1,13 @@
 r"""Products with the Jacobian $J(x) = \partial f(x, w) / \partial w$, in blocks of rows.
 
-Rows of a matrix of directions are vectors of weights, so a p x r matrix is stored as (r, p). The Jacobian itself is
-never formed: one tangent or reverse pass for each direction runs at the speed of the network's matrix products, where
-an (n, p) block would be written to memory and read back.
+Rows of a matrix of directions are vectors of weights, so a p x r matrix is stored as (r, p). As a rule the Jacobian is
+not formed: one tangent or reverse pass for each direction runs at the speed of the network's matrix products, where an
+(n, p) block would be written to memory and read back.
 """
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -21,11 +21,15 @@ from fsplaplace._memory import itemsize, rows_that_fit
 from fsplaplace._model import Model
 from fsplaplace.parallel import gather, num_shards, replicate, shard_rows
 
-# Blocks larger than this gain nothing: the matrix products already run at full speed.
-_MOST_ROWS = 4096
+Route = Literal["directions", "rows", "convolutions"]
+# Rows in a block: more gain nothing, the matrix products already run at full speed.
+_MOST_ROWS: dict[Route, int] = {"directions": 4096, "rows": 1024, "convolutions": 1024}
 # Directions at a time through a convolutional network. On the CPU a convolution inside a compiled loop is 2 (forward) to
 # 30 (reverse) times slower than outside, and more directions at once are no faster (measured on a ResNet-18).
 _CONVOLUTION_DIRECTIONS = 4
+# Rows of the Jacobian pay for themselves with this many directions for each, in a network whose rows stay in the cache.
+_DIRECTIONS_PER_ROW = 100
+_LARGEST_ROW = 50_000
 
 
 @eqx.filter_jit
@@ -118,48 +122,67 @@ def map_rows(function: Callable[..., Array], x: Float[Array, "n ..."], *, rows: 
 @eqx.filter_jit
 def push_forward_block(model: Model, x, directions):
     """`push_forward` of one block of rows."""
+    chosen = route(model, x, directions.shape[0])
+    if chosen == "rows":
+        return jacobian(model, x) @ directions.T
     _, tangent = jax.linearize(lambda params: model.evaluate(params, x), model.params)
-    at_once = _CONVOLUTION_DIRECTIONS if linearisation(model, x).convolutional else 1
-    moved = _map(lambda direction: tangent(model.unravel(direction)), directions, at_once)
-    return jnp.moveaxis(moved, 0, 2)
 
+    def one(direction):
+        return tangent(model.unravel(direction))
 
-def _map(function, rows, at_once: int):
-    """`function` of every row, one after the other or some at a time."""
-    if rows.shape[0] <= at_once:
-        return jax.vmap(function)(rows)
-    return jax.lax.map(function, rows, batch_size=None if at_once == 1 else at_once)
+    if chosen == "convolutions" and directions.shape[0] <= _CONVOLUTION_DIRECTIONS:
+        return jax.vmap(one, out_axes=2)(directions)
+    at_once = _CONVOLUTION_DIRECTIONS if chosen == "convolutions" else None
+    return jnp.moveaxis(jax.lax.map(one, directions, batch_size=at_once), 0, 2)
 
 
 @eqx.filter_jit(donate="all-except-first")
 def _add_pulled(block, total):
-    """`total` plus the pull-back of one block of rows, row by row and in place: only one copy of r x p is ever held."""
+    """`total` plus the pull-back of one block of rows; one direction at a time in place, so that r x p is held once."""
     model, x, cotangents = block
+    chosen = route(model, x, cotangents.shape[2])
+    if chosen == "rows":
+        return total + jnp.tensordot(cotangents, jacobian(model, x), axes=((0, 1), (0, 1)))
     _, pull = jax.vjp(lambda params: model.evaluate(params, x), model.params)
 
     def one(seed):
         return ravel_pytree(pull(seed)[0])[0]
 
-    if cotangents.shape[2] <= _CONVOLUTION_DIRECTIONS and linearisation(model, x).convolutional:
+    if chosen == "convolutions":
         return total + jax.vmap(one, in_axes=2)(cotangents)
     seeds = jnp.moveaxis(cotangents, 2, 0)
     return jax.lax.fori_loop(0, seeds.shape[0], lambda i, rows: rows.at[i].add(one(seeds[i])), total)
 
 
+def route(model: Model, x, rank: int) -> Route:
+    """How products with r directions are computed: a pass for each direction, or the rows of the Jacobian.
+
+    "directions": one after the other in a compiled loop. "convolutions": a few at a time, outside of a loop. "rows":
+    with few outputs, many directions and a small network, the Jacobian's rows and one matrix product.
+    """
+    if linearisation(model, x).convolutional:
+        return "convolutions"
+    many = rank >= _DIRECTIONS_PER_ROW * model.num_outputs(x)
+    return "rows" if many and model.num_outputs(x) * model.num_params <= _LARGEST_ROW else "directions"
+
+
 def rows_per_block(model: Model, x, rank: int, budget: float) -> int:
-    """Rows per block: what a quarter of the budget holds of linearised passes, all blocks of about one size."""
-    at_once = min(rank, _CONVOLUTION_DIRECTIONS) if linearisation(model, x).convolutional else 1
+    """Rows per block: what a quarter of the budget holds, all blocks of about one size."""
     count, parts = x.shape[0], num_shards()
-    most = rows_that_fit(bytes_per_row(model, x, rank), budget / 4, most=_MOST_ROWS // at_once * parts)
+    most = rows_that_fit(bytes_per_row(model, x, rank), budget / 4, most=_MOST_ROWS[route(model, x, rank)] * parts)
     even = -(-count // -(-count // most))
     return -(-even // parts) * parts
 
 
 def bytes_per_row(model: Model, x, rank: int) -> float:
-    """What one row of a block costs: what its linearisation keeps, and its products with r directions."""
-    kept = linearisation(model, x)
-    at_once = min(rank, _CONVOLUTION_DIRECTIONS) if kept.convolutional else 1
-    return kept.bytes_per_row * (1 + at_once) + 2 * model.num_outputs(x) * rank * itemsize(model.dtype)
+    """What one row of a block costs: what is kept of its pass, and its products with r directions."""
+    kept, outputs = linearisation(model, x).bytes_per_row, model.num_outputs(x)
+    copies = {
+        "directions": 2 * kept,
+        "convolutions": (1 + min(rank, _CONVOLUTION_DIRECTIONS)) * kept,
+        "rows": kept + 2 * outputs * model.num_params * itemsize(model.dtype),
+    }
+    return copies[route(model, x, rank)] + 2 * outputs * rank * itemsize(model.dtype)
 
 
 class Linearisation(NamedTuple):
@@ -197,7 +220,7 @@ def _linearisation(structure, leaves, row: tuple[int, ...]) -> Linearisation:
 
 def _chunks(model: Model, x, rank: int) -> list[slice]:
     """Slices of the directions that go through the network together; the last ones may overlap, so that all are equal."""
-    width = min(rank, _CONVOLUTION_DIRECTIONS) if linearisation(model, x).convolutional else rank
+    width = min(rank, _CONVOLUTION_DIRECTIONS) if route(model, x, rank) == "convolutions" else rank
     return [slice(start, start + width) for start in (min(s, rank - width) for s in range(0, rank, width))]
 
 
