@@ -1,6 +1,7 @@
 """The covariance form: pull the prior's covariance back to the weights, then condition on the data."""
 
 import functools
+from typing import NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -9,9 +10,17 @@ from jaxtyping import Array, Float
 
 from fsplaplace import _glm
 from fsplaplace._data import data_blocks, view
-from fsplaplace._diagnostics import Diagnostics, Stages, missed_variance, stack, subset, variance_ratios
+from fsplaplace._diagnostics import (
+    Diagnostics,
+    Stages,
+    missed_variance,
+    stack,
+    stated_variance,
+    subset,
+    variance_ratios,
+)
 from fsplaplace._jacobian import jacobian_matrix, pull_back, push_forward
-from fsplaplace._mean import MEAN_JITTER, Reference, reference_at, score_means
+from fsplaplace._judges import MEAN_JITTER, Judges, judges_at, score_means
 from fsplaplace._memory import format_bytes, itemsize
 from fsplaplace._model import Model
 from fsplaplace._posterior import Posterior
@@ -26,21 +35,28 @@ _LARGEST_DENSE = 2000
 _RANK_MULTIPLE = 16
 # Guard points times outputs that the ridge is chosen on: enough to rank ridges, small enough to be free.
 _MOST_GUARD_ROWS = 400
+# Directions of the prior below this relative size are dropped, or smaller ones where the noise would show them:
+# together they hold at most this share of the noise variance at a point.
+_RTOL = 1e-6
+_SMALLEST_RTOL = 1e-12
+_DROPPED = 0.01
 
 
 def covariance_form(
     model: Model, prior: Prior, likelihood: Likelihood, X, targets, points, guards, *,
-    mean: str, rank: int | None, rtol: float, delta: float | None, solver: str, passes: int,
-    missed_as_noise: bool, budget: float,
+    mean: str, rank: int | None, rtol: float | None, delta: float | None, solver: str, passes: int,
+    missed_as_noise: bool | None, budget: float,
 ) -> Posterior:  # fmt: skip
     """Steps 1 to 6 of the covariance form; see `fsplaplace.laplace`."""
     stages = Stages()
+    rtol = _below_noise(prior, likelihood, points) if rtol is None else rtol
     factor = prior.factor(points, rank=rank, rtol=rtol, memory_budget=budget)
     stages.finish("prior factor", 2 * factor.columns.nbytes)
 
     solver = _choose_solver(model, factor, solver, budget)
-    judges = reference_at(prior, likelihood, X, targets, guards[: max(1, _MOST_GUARD_ROWS // prior.num_outputs)])
-    directions, misfit, delta = _pull_back_prior(model, prior, points, judges, factor, solver, delta, passes, budget)
+    judges = judges_at(prior, likelihood, X, targets, guards[: max(1, _MOST_GUARD_ROWS // prior.num_outputs)])
+    pulled = _pull_back_prior(model, prior, points, judges, factor, solver, delta, missed_as_noise, passes, budget)
+    directions = pulled.directions
     stages.finish(f"pull-back ({solver})", _pull_back_bytes(factor, directions, solver, passes))
 
     places = {"context": subset(points), "guard": subset(guards), "training": subset(X)}
@@ -49,7 +65,7 @@ def covariance_form(
     blocks = data_blocks(
         model, likelihood, X, targets, directions,
         num_outputs=prior.num_outputs, budget=budget, known=training if places["training"] is X else None,
-        missed=functools.partial(missed_variance, prior) if missed_as_noise else None,
+        missed=functools.partial(missed_variance, prior) if pulled.missed_as_noise else None,
     )  # fmt: skip
     mode = _glm.posterior_mode(blocks, directions.shape[0] - 1)
     log_evidence = -mode.value - 0.5 * np.linalg.slogdet(mode.precision)[1]
@@ -80,8 +96,9 @@ def covariance_form(
         log_evidence=to_device(log_evidence, model.dtype),
         diagnostics=Diagnostics(
             form="covariance", solver=solver, factorisation=factor.method, mean=chosen, rank=factor.rank,
-            captured=factor.captured, pull_back_residual=misfit, ratios=ratios, criterion=criterion,
-            objectives=objectives, jitter=MEAN_JITTER, delta=delta, stages=stages.records,
+            captured=factor.captured, pull_back_residual=pulled.misfit, ratios=ratios, criterion=criterion,
+            objectives=objectives, jitter=MEAN_JITTER, delta=pulled.delta,
+            missed_as_noise=pulled.missed_as_noise, stages=stages.records,
         ),
     )  # fmt: skip
 
@@ -99,27 +116,44 @@ def _choose_solver(model: Model, factor: PriorFactor, solver: str, budget: float
     return "dense" if size <= _LARGEST_DENSE and needed <= budget else "golub-kahan"
 
 
-def _pull_back_prior(
-    model: Model, prior: Prior, points, judges: Reference, factor: PriorFactor, solver: str, delta: float | None,
-    passes: int, budget: float,
-) -> tuple[Float[Array, "r+1 p"], float, float]:  # fmt: skip
+def _below_noise(prior: Prior, likelihood: Likelihood, points) -> float:
+    """Relative size of the directions that may be dropped: together less than a hundredth of the noise at any point.
+
+    The largest eigenvalue is at most the trace.
+    """
+    if not isinstance(likelihood, Gaussian):
+        return _RTOL
+    noise = float(np.min(np.asarray(likelihood.scale))) ** 2
+    trace = float(np.sum(np.asarray(stated_variance(prior, points), dtype=np.float64)))
+    return float(np.clip(_DROPPED * noise / trace, _SMALLEST_RTOL, _RTOL)) if trace > 0 else _RTOL
+
+
+class _PulledBack(NamedTuple):
     """Rows of S_0 (their number rounded up with zeros), last the shift that moves the network to the prior mean at the
-    context points; how far the network's features miss the prior factor; and the ridge."""
+    context points; how far the network's features miss the prior factor; the ridge; whether that is taken as noise."""
+
+    directions: Float[Array, "r+1 p"]
+    misfit: float
+    delta: float
+    missed_as_noise: bool
+
+
+def _pull_back_prior(
+    model: Model, prior: Prior, points, judges: Judges, factor: PriorFactor, solver: str, delta: float | None,
+    missed_as_noise: bool | None, passes: int, budget: float,
+) -> _PulledBack:  # fmt: skip
     m, q, rank = factor.columns.shape
     columns = np.asarray(factor.columns).reshape(m * q, rank)
     deltas = candidate_deltas(model.dtype) if delta is None else (delta,)
     prior_mean = np.asarray(_prior_mean(prior, points), dtype=np.float64)
-
-    def loss(features: Float[np.ndarray, "gq r"]) -> float:
-        """How far the covariance implied at the judges is from the prior's."""
-        return float(np.linalg.norm(features[:, :rank] @ features[:, :rank].T - judges.covariance))
-
     if solver == "dense":
-        outputs, jacobian = _outputs_and_jacobian(model, np.concatenate([points, judges.points]))
-        residual = prior_mean - np.asarray(outputs, dtype=np.float64)[:m]
+        outputs, jacobian = _outputs_and_jacobian(model, np.concatenate([points, judges.inputs]))
+        outputs = np.asarray(outputs, dtype=np.float64)
+        residual = prior_mean - outputs[:m]
         targets = np.column_stack([columns, np.zeros((m * q, -rank % _RANK_MULTIPLE)), residual.ravel()])
-        solution = minimum_norm_solve(jacobian, targets, deltas=deltas, loss=None if delta is not None else loss)
-        directions = solution.rows
+        choice = _Choice(judges, outputs[m:].ravel(), rank, missed_as_noise)
+        solution = minimum_norm_solve(jacobian, targets, deltas=deltas, loss=choice.loss)
+        directions, missed_as_noise = solution.rows, choice.missed_as_noise
     else:
         residual = prior_mean - np.asarray(model(points), dtype=np.float64)
         # The residual rides along as one more target, on the scale of the others.
@@ -136,11 +170,36 @@ def _pull_back_prior(
             to_device(np.column_stack([columns, unit]), model.dtype),
             passes=passes,
             deltas=deltas,
-            probe=(forward(judges.points), loss) if delta is None else None,
+            probe=(forward(judges.points), lambda features: judges.covariance_error(features[:, :rank]))
+            if delta is None
+            else None,
         )
         directions = _pad_rank(solution.rows, norm / size)
     misfit = np.linalg.norm(solution.reached[:, :rank] - columns) / np.linalg.norm(columns)
-    return directions, float(misfit), solution.delta
+    # Few directions stand for many: what they miss is unrelated between data, as noise is.
+    missed_as_noise = True if missed_as_noise is None else missed_as_noise
+    return _PulledBack(directions, float(misfit), solution.delta, missed_as_noise)
+
+
+class _Choice:
+    """The loss by which ridges are compared at the judges, and what the best of them does with missed variance."""
+
+    def __init__(self, judges: Judges, outputs: Float[np.ndarray, " k"], rank: int, missed_as_noise: bool | None):
+        self.judges, self.outputs, self.rank = judges, outputs, rank
+        self.options = (False, True) if missed_as_noise is None else (missed_as_noise,)
+        self.missed_as_noise, self.lowest = self.options[0], np.inf
+
+    def loss(self, reached: Float[np.ndarray, "k r+1"]) -> float:
+        """Divergence from the exact process where there is one, else from the prior's covariance."""
+        features = reached[:, : self.rank]
+        if self.judges.sample is None:
+            return self.judges.covariance_error(features)
+        offsets = self.outputs + reached[:, -1]
+        losses = {option: self.judges.divergence(offsets, features, missed_as_noise=option) for option in self.options}
+        best = min(losses, key=lambda option: losses[option])
+        if losses[best] < self.lowest:
+            self.missed_as_noise, self.lowest = best, losses[best]
+        return losses[best]
 
 
 @eqx.filter_jit

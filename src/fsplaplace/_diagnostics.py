@@ -46,6 +46,7 @@ class Diagnostics(eqx.Module):
         objectives: the score of each mean by that criterion; the lower is the better.
         jitter: relative jitter of the norm in `objectives`.
         delta: relative ridge of the pull-back.
+        missed_as_noise: whether prior variance that the features miss at the data is taken as noise.
         stages: seconds and bytes of each stage.
     """
 
@@ -61,6 +62,7 @@ class Diagnostics(eqx.Module):
     objectives: dict[str, float]
     jitter: float = eqx.field(static=True)
     delta: float = eqx.field(static=True)
+    missed_as_noise: bool = eqx.field(static=True)
     stages: dict[str, Stage]
 
     @property
@@ -73,7 +75,11 @@ class Diagnostics(eqx.Module):
         table = Table(title=f"FSP-Laplace, {self.form} form", show_header=False, title_justify="left")
         table.add_row("rank", f"{self.rank} ({self.factorisation}, {self.solver})")
         table.add_row("prior variance captured", f"{100 * float(self.captured):.4g} %")
-        table.add_row("pull-back", f"residual {float(self.pull_back_residual):.2g}, ridge {self.delta:.0e}")
+        table.add_row(
+            "pull-back",
+            f"residual {float(self.pull_back_residual):.2g}, ridge {self.delta:.0e}"
+            + ", missed variance as noise" * self.missed_as_noise,
+        )
         for name, ratio in self.ratios.items():
             values = f"{float(ratio.smallest):.3f}, {float(ratio.median):.3f}, {float(ratio.largest):.3f}"
             table.add_row(f"implied / stated prior variance, {name}", values + " (min, median, max)")
@@ -113,7 +119,7 @@ def stack(places: dict[str, Array]) -> Float[Array, "k ..."]:
 
 def variance_ratios(prior: Prior, places: dict[str, Array], features: Float[Array, "k q r"]) -> dict[str, Ratio]:
     r"""$\lVert J(x) S_0 \rVert^2 / \mathrm{diag}\,\Sigma(x, x)$ in each place, whose features are stacked in order."""
-    stated = np.asarray(_stated_variance(prior, stack(places)), dtype=np.float64)
+    stated = np.asarray(stated_variance(prior, stack(places)), dtype=np.float64)
     implied = np.sum(np.asarray(features, dtype=np.float64) ** 2, axis=2)
     ratio = np.divide(implied, stated, out=np.ones_like(stated), where=stated > 0)
     edges = np.cumsum([x.shape[0] for x in places.values()])[:-1]
@@ -125,10 +131,11 @@ def variance_ratios(prior: Prior, places: dict[str, Array], features: Float[Arra
 
 def missed_variance(prior: Prior, x, features: Float[np.ndarray, "n q r"]) -> Float[np.ndarray, "n q"]:
     r"""Prior variance that the features $J S_0$ miss, $\max(0, \mathrm{diag}\,\Sigma(x, x) - \lVert J(x) S_0 \rVert^2)$."""
-    stated = np.asarray(_stated_variance(prior, x), dtype=np.float64)
+    stated = np.asarray(stated_variance(prior, x), dtype=np.float64)
     return np.maximum(stated - np.sum(features**2, axis=2), 0.0)
 
 
 @eqx.filter_jit
-def _stated_variance(prior: Prior, x):
+def stated_variance(prior: Prior, x):
+    """`prior.variance`, compiled."""
     return prior.variance(x)

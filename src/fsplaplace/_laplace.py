@@ -15,13 +15,14 @@ from fsplaplace._precision import to_device
 from fsplaplace._precision_form import precision_form
 from fsplaplace._prior import Prior
 from fsplaplace._random import host_generator
-from fsplaplace.context import around
+from fsplaplace.context import Mixture, Sampler, Segments, around
 from fsplaplace.likelihoods import Likelihood
 from fsplaplace.linalg import one_blas_thread
 
 _NUM_GUARDS = 200
 _NUM_CONTEXT = 500
 _NUM_TRAINING = 500
+_NEIGHBOURS = 6
 
 
 def laplace(
@@ -35,13 +36,13 @@ def laplace(
     form: Literal["covariance", "precision"] = "covariance",
     mean: Literal["auto", "network", "refined"] = "auto",
     rank: int | None = None,
-    rtol: float = 1e-6,
+    rtol: float | None = None,
     delta: float | None = None,
     solver: Literal["auto", "dense", "golub-kahan"] = "auto",
     passes: int = 3,
     guard_points: Float[ArrayLike, "g ..."] | None = None,
     include_training: bool = True,
-    missed_as_noise: bool = True,
+    missed_as_noise: bool | None = None,
     memory_budget: float | None = None,
     key: PRNGKeyArray | None = None,
 ) -> Posterior:
@@ -58,7 +59,8 @@ def laplace(
         model: the trained network (by `fsplaplace.train` or elsewhere). Not changed.
         prior, likelihood, X, y: as in `fsplaplace.train`.
         context_points: where the prior is enforced, (m, ...): cover every place you will predict at, and include the
-            training inputs. Repeated points count once. By default 500 points of `context.around(X)` and up to 500
+            training inputs. Repeated points count once. By default 500 points of a mixture: around the data, between neighbouring
+            rows, between any rows; and up to 500
             training inputs.
         form: "covariance", or "precision" for the paper's algorithm.
         mean: what `predict` returns as mean: the network's output; the mode of the linearised model ("refined"), which
@@ -67,21 +69,25 @@ def laplace(
             with the lower training objective. The precision form has the network's only.
         rank: the most directions to keep; no limit by default up to 2,000 context points. More than there are has no
             effect.
-        rtol: relative size below which directions of the prior are dropped.
-        delta: relative ridge of the pull-back. By default the power of ten for which the covariance implied at the guard
-            points is closest to the prior's: about 1e-10 where the features can hold the prior, larger where they
-            would otherwise oscillate between context points.
+        rtol: relative size below which directions of the prior are dropped. By default 1e-6, or less where Gaussian noise
+            is so small that a hundredth of its variance would be dropped.
+        delta: relative ridge of the pull-back. By default the power of ten for which the posterior at the guard points,
+            given up to 300 of the data, diverges least from the exact Gaussian process's (Gaussian likelihood, dense
+            solver), or the covariance implied there is closest to the prior's: about 1e-10 where the features can hold
+            the prior, larger where they would otherwise oscillate between context points.
         solver: "dense" (an N x p Jacobian and an N x N eigenproblem), "golub-kahan" (matrix-free), or by size.
         passes: blocks of the matrix-free basis.
         guard_points: points off the context set at which the implied prior is compared with the kernel, the two means
             are compared, and the precision form's variance is bounded (only if given here, there). By default 200
-            points between pairs of context points.
+            points, half between pairs of context points, half between neighbouring training inputs.
         include_training: add up to 500 training inputs (divided by the number of outputs) to the context points of the
             covariance form: the prior must hold where the data are.
         missed_as_noise: add the prior variance that the features miss at a training input,
             $\max(0, k(x_i, x_i) - \lVert J_i S_0 \rVert^2)$, to the variance of Gaussian noise there, as the fully
             independent training conditional of sparse Gaussian processes does (covariance form). Without it what the
-            network cannot represent is explained as function, with false confidence where the noise is small.
+            network cannot represent is explained as function, with false confidence where the noise is small; with it,
+            functions that vary smoothly through the data follow them less closely. Chosen with `delta` by default;
+            always done by the matrix-free solver.
         memory_budget: bytes any single stage may take; a quarter of RAM by default.
         key: for the default guard and context points; a fixed key by default.
     """
@@ -95,7 +101,7 @@ def laplace(
             raise ValueError(f"laplace: {name} is {value!r}; pass one of {', '.join(map(repr, allowed))}")
     if rank is not None and rank < 1:
         raise ValueError(f"laplace: rank is {rank}; pass 1 or more, or None for no limit")
-    if not (rtol > 0 and (delta is None or delta > 0) and passes >= 1):
+    if not ((rtol is None or rtol > 0) and (delta is None or delta > 0) and passes >= 1):
         raise ValueError(f"laplace: rtol ({rtol}), delta ({delta}) and passes ({passes}) must be positive")
     key = jr.key(0) if key is None else key
     generator = host_generator(key)
@@ -103,7 +109,7 @@ def laplace(
     if include_training and form == "covariance":
         points = _with_training(points, X, most=max(1, _NUM_TRAINING // prior.num_outputs), generator=generator)
     given = guard_points is not None
-    guards = _checked(model, guard_points, X, "guard_points") if given else _between(points, generator)
+    guards = _checked(model, guard_points, X, "guard_points") if given else _between(points, X, generator, key)
     budget = resolve_budget(memory_budget)
     if form == "precision":
         if mean == "refined":
@@ -130,7 +136,14 @@ def _context_points(model: Model, X, context_points, key) -> Float[Array, "m ...
             f"laplace: there are no default context points for inputs of shape {X.shape[1:]}; pass context_points, for instance "
             "images from another data set"
         )
-    return _distinct(around(X).sample(_NUM_CONTEXT, key=key).astype(X.dtype))
+    return _distinct(np.asarray(_default_context(X).sample(_NUM_CONTEXT, key=key), dtype=X.dtype))
+
+
+def _default_context(X) -> Sampler:
+    """Around the data and, in the set the data fill, between neighbours and across."""
+    if X.shape[0] == 1:
+        return around(X)
+    return Mixture([around(X), Segments(X, neighbours=_NEIGHBOURS), Segments(X)], weights=[0.4, 0.4, 0.2])
 
 
 def _with_training(points, X, *, most: int, generator: np.random.Generator) -> Float[Array, "k ..."]:
@@ -156,9 +169,15 @@ def _distinct(points: Float[ArrayLike, "m ..."]) -> Float[Array, "k ..."]:
     return to_device(values[np.sort(first)])
 
 
-def _between(points: Float[Array, "m ..."], generator: np.random.Generator) -> Float[Array, "g ..."]:
-    """Points on the segments between random pairs of context points: off the set, inside its hull."""
+def _between(points: Float[Array, "m ..."], X, generator: np.random.Generator, key) -> Float[Array, "g ..."]:
+    """Points off the context set: between random pairs of its points, and between neighbouring training inputs."""
     values = np.asarray(points)
-    first, second = generator.integers(0, values.shape[0], (2, _NUM_GUARDS))
-    weight = generator.uniform(size=_NUM_GUARDS).astype(values.dtype).reshape(-1, *[1] * (values.ndim - 1))
-    return to_device((1 - weight) * values[first] + weight * values[second])
+    local = X.ndim == 2 and X.shape[0] > 1
+    count = _NUM_GUARDS // 2 if local else _NUM_GUARDS
+    first, second = generator.integers(0, values.shape[0], (2, count))
+    weight = generator.uniform(size=count).astype(values.dtype).reshape(-1, *[1] * (values.ndim - 1))
+    across = (1 - weight) * values[first] + weight * values[second]
+    if not local:
+        return to_device(across)
+    near = Segments(X, neighbours=_NEIGHBOURS).sample(_NUM_GUARDS - count, key=key)
+    return to_device(np.concatenate([across, near]))

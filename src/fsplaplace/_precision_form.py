@@ -76,7 +76,7 @@ def precision_form(
         diagnostics=Diagnostics(
             form="precision", solver="lanczos", factorisation="Lanczos", mean="network", rank=keep - drop,
             captured=jnp.asarray(jnp.nan), pull_back_residual=float("nan"), ratios=ratios, criterion="", objectives={},
-            jitter=0.0, delta=0.0, stages=stages.records,
+            jitter=0.0, delta=0.0, missed_as_noise=False, stages=stages.records,
         ),
     )  # fmt: skip
 

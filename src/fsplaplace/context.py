@@ -1,7 +1,7 @@
 """Context points: where in input space the prior is enforced.
 
 Every sampler gives `sample(num_points, key=key)`, of shape (num_points, d), the same for the same key. `Uniform`,
-`Data` and `Mixture` of those can be sampled inside a compiled program; the quasi-random samplers call SciPy.
+`Data` and `Mixture` of those can be sampled inside a compiled program; the others work on the host.
 """
 
 import abc
@@ -13,8 +13,10 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
+from scipy.spatial import KDTree
 from scipy.stats import qmc
 
+from fsplaplace._precision import to_device
 from fsplaplace._random import host_generator
 
 
@@ -144,6 +146,46 @@ class Data(Sampler):
         orders = jax.vmap(lambda k: jr.permutation(k, count))(jr.split(choice, repeats))
         chosen = self.points[orders.ravel()[:num_points]]
         return chosen + self.jitter * jr.normal(noise, chosen.shape, chosen.dtype)
+
+
+class Segments(Sampler):
+    """Points at random places on the straight lines between rows of an array.
+
+    Between near neighbours they follow the data into the low-dimensional set that real inputs often fill; between any
+    two rows they cover its convex hull.
+
+    Args:
+        rows: inputs of shape (n, d), at least two of them.
+        neighbours: how many of the nearest rows a row is joined to; any row by default.
+    """
+
+    points: Float[Array, "n d"]
+    neighbours: int | None = eqx.field(static=True)
+
+    def __init__(self, rows: ArrayLike, *, neighbours: int | None = None):
+        self.points = _finite_rows(rows, name="Segments", argument="rows")
+        if self.points.ndim != 2 or self.points.shape[0] < 2:
+            raise ValueError(f"Segments: rows has shape {self.points.shape}; pass at least two rows, as (n, d)")
+        if neighbours is not None and neighbours < 1:
+            raise ValueError(f"Segments: neighbours is {neighbours}; pass 1 or more, or None for any row")
+        self.neighbours = neighbours
+
+    @property
+    def compiled(self):
+        return False
+
+    def sample(self, num_points, *, key):
+        rows, generator = np.asarray(self.points), host_generator(key)
+        count = rows.shape[0]
+        first = generator.integers(0, count, num_points)
+        second = (first + generator.integers(1, count, num_points)) % count
+        if self.neighbours is not None:
+            nearest = min(self.neighbours, count - 1)
+            # The nearest row to a row is itself, or an equal one.
+            choices = np.asarray(KDTree(rows).query(rows[first], nearest + 1)[1])[:, 1:]
+            second = choices[np.arange(num_points), generator.integers(0, nearest, num_points)]
+        weight = generator.uniform(size=(num_points, 1)).astype(rows.dtype)
+        return to_device(weight * rows[first] + (1 - weight) * rows[second])
 
 
 class Mixture(Sampler):

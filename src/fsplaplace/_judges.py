@@ -1,0 +1,159 @@
+"""What the prior and the exact Gaussian process say at points off the context set: the judges of every choice made."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from fsplaplace import _glm
+from fsplaplace._precision import to_device, to_double
+from fsplaplace._prior import Prior
+from fsplaplace.likelihoods import Gaussian, Likelihood
+
+# Targets up to which the exact Gaussian process costs less than the posterior itself.
+_MOST_TARGETS = 1000
+# Targets that the exact process is conditioned on to compare ridges: a small problem of the same kind.
+_SAMPLE_TARGETS = 300
+MEAN_JITTER = 1e-4
+
+
+class Moments(NamedTuple):
+    """Mean and variance of a process at some points, flattened over points and outputs."""
+
+    mean: Float[np.ndarray, " gq"]
+    variance: Float[np.ndarray, " gq"]
+
+
+class Sample(NamedTuple):
+    """Some of the data, and the exact Gaussian process conditioned on them at the judges and at their own inputs."""
+
+    inputs: Float[Array, "s ..."]
+    targets: Float[np.ndarray, " sq"]
+    noise: Float[np.ndarray, " sq"]
+    prior_variance: Float[np.ndarray, " sq"]
+    exact: Moments
+
+
+class Judges(NamedTuple):
+    """Points, the prior's covariance there, the exact process for new targets given all data where that is cheap, and
+    a sample of the data where the likelihood is Gaussian."""
+
+    points: Float[Array, "g ..."]
+    covariance: Float[np.ndarray, "gq gq"]
+    exact: Moments | None
+    sample: Sample | None
+
+    @property
+    def inputs(self) -> Float[np.ndarray, "g+s ..."]:
+        """The points and the inputs of the sample: where `divergence` needs outputs and features."""
+        return np.concatenate([self.points] if self.sample is None else [self.points, self.sample.inputs])
+
+    def covariance_error(self, features: Float[np.ndarray, "gq r"]) -> float:
+        """How far the covariance implied by the features is from the prior's."""
+        return float(np.linalg.norm(features @ features.T - self.covariance))
+
+    def divergence(
+        self, offsets: Float[np.ndarray, " k"], features: Float[np.ndarray, "k r"], *, missed_as_noise: bool
+    ):
+        r"""Mean KL divergence from the exact process to the linearised model $o + \Phi z$, both conditioned on the
+        sample, for a new target at each point and at each input of the sample. Time $O(k s (r + s))$."""
+        sample = self.sample
+        assert sample is not None
+        size = self.covariance.shape[0]
+        products = features @ features[size:].T
+        gram = products[size:]
+        noise = sample.noise
+        if missed_as_noise:
+            noise = noise + np.maximum(sample.prior_variance - np.diagonal(gram), 0.0)
+        gain = np.linalg.solve(gram + np.diag(noise), products.T)
+        mean = offsets + (sample.targets - offsets[size:]) @ gain
+        variance = np.sum(features**2, axis=1) - np.sum(products * gain.T, axis=1)
+        return _divergence(sample.exact, Moments(mean, variance), float(np.mean(sample.noise)))
+
+
+def _divergence(exact: Moments, approximate: Moments, noise: float) -> float:
+    wanted, given = exact.variance + noise, np.maximum(approximate.variance, 0.0) + noise
+    return 0.5 * float(np.mean(((exact.mean - approximate.mean) ** 2 + wanted) / given - 1 + np.log(given / wanted)))
+
+
+def judges_at(prior: Prior, likelihood: Likelihood, X, targets, points: Float[Array, "g ..."]) -> Judges:
+    """The judges at these points. Time cubic in the number of targets up to 1,000 of them, beyond that in 300."""
+    if not isinstance(likelihood, Gaussian):
+        _, covariance = _prior_moments(prior, points)
+        return Judges(points, covariance, None, None)
+    n, q = targets.shape
+    few = np.arange(n)[:: -(-n * q // _SAMPLE_TARGETS)]
+    rows = np.arange(n) if (complete := n * q <= _MOST_TARGETS) else few
+    inputs = np.asarray(X)[rows]
+    mean, covariance = _prior_moments(prior, np.concatenate([points, inputs]))
+    scale = np.asarray(likelihood.scale, dtype=np.float64)
+    noise = np.broadcast_to(scale**2, targets.shape)[rows].ravel()
+    observed = np.asarray(targets, dtype=np.float64)[rows].ravel()
+    size = points.shape[0] * q
+    given_all = None
+    if complete:
+        function = _condition(mean, covariance, size, np.arange(rows.size * q), observed, noise)
+        given_all = Moments(function.mean[:size], function.variance[:size] + float(np.mean(noise)))
+    kept = np.flatnonzero(np.isin(rows, few).repeat(q))
+    exact = _condition(mean, covariance, size, kept, observed[kept], noise[kept])
+    shown = np.concatenate([np.arange(size), size + kept])
+    sample = Sample(
+        inputs=inputs[np.isin(rows, few)],
+        targets=observed[kept],
+        noise=noise[kept],
+        prior_variance=np.diagonal(covariance)[size + kept],
+        exact=Moments(exact.mean[shown], exact.variance[shown]),
+    )
+    return Judges(points, covariance[:size, :size], given_all, sample)
+
+
+def _condition(mean, covariance, size: int, rows: Int[np.ndarray, " k"], observed, noise) -> Moments:
+    """The process given the targets in these rows, which come after `size` others, at all points."""
+    at = size + rows
+    cross = covariance[:, at]
+    gain = np.linalg.solve(covariance[np.ix_(at, at)] + np.diag(noise), cross.T)
+    variance = np.diagonal(covariance) - np.sum(cross * gain.T, axis=1)
+    return Moments(mean + (observed - mean[at]) @ gain, np.maximum(variance, 0.0))
+
+
+def _prior_moments(prior: Prior, points) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, "k k"]]:
+    with jax.enable_x64(True):
+        mean, covariance = _moments(to_double(prior), to_device(points, np.float64))
+        return np.asarray(mean), np.asarray(covariance)
+
+
+def score_means(
+    prior: Prior, judges: Judges, means: dict[str, Float[np.ndarray, "g q"]], blocks: _glm.Blocks, mode: _glm.Mode
+) -> tuple[str, dict[str, float]]:
+    """A score of the "network" and the "refined" mean, the lower the better, and what it is.
+
+    The root-mean-square distance to the exact Gaussian process, which both approximate, in standard deviations of a
+    new target, where there is one; else the training objective with its norm taken at the judges.
+    """
+    if (exact := judges.exact) is not None:
+        scores = {
+            name: float(np.sqrt(np.mean((values.ravel() - exact.mean) ** 2 / exact.variance)))
+            for name, values in means.items()
+        }
+        return "distance to the exact GP", scores
+    with jax.enable_x64(True):
+        values = to_device(np.stack([means["network"], means["refined"]]))
+        norms = np.asarray(_half_squared_norms(*to_double((prior, judges.points)), values))
+    network_loss = _glm.objective(_glm.at_network(blocks), np.zeros_like(mode.z))
+    losses = np.array([network_loss, mode.value - 0.5 * mode.z @ mode.z])
+    scores = np.nan_to_num(norms + losses, nan=np.inf).tolist()
+    return "training objective", {"network": scores[0], "refined": scores[1]}
+
+
+@eqx.filter_jit
+def _moments(prior: Prior, x):
+    size = x.shape[0] * prior.num_outputs
+    return prior.mean_at(x).ravel(), prior.covariance(x, x).reshape(size, size)
+
+
+@eqx.filter_jit
+def _half_squared_norms(prior: Prior, points, means: Float[Array, "k g q"]):
+    residual = means - prior.mean_at(points)
+    return 0.5 * jax.vmap(lambda values: prior.squared_norm(points, values, jitter=MEAN_JITTER))(residual)
