@@ -161,6 +161,7 @@ class Prior(eqx.Module):
         *,
         rank: int | None = None,
         rtol: float = 1e-6,
+        captured: float = 1.0,
         memory_budget: float | None = None,
     ) -> "PriorFactor":
         r"""$B$ with $B B^\top \approx \Sigma(C, C)$, in float64 whatever the inputs' dtype.
@@ -173,8 +174,14 @@ class Prior(eqx.Module):
             rank: the most columns in all, over all outputs; no limit by default up to 2,000 points, 500 per block
                 beyond. More than the rank of $\Sigma(C, C)$ has no effect.
             rtol: directions whose eigenvalue is below `rtol` times the largest are dropped.
+            captured: beyond 2,000 points, stop early when the factor has this share of the trace of $\Sigma(C, C)$; what was
+                reached is `PriorFactor.captured`.
             memory_budget: bytes; a quarter of RAM by default.
         """
+        if not 0 < captured <= 1:
+            raise ValueError(
+                f"Prior.factor: captured is {captured}; pass a share of the variance, above 0 and at most 1"
+            )
         independent = 1 if self.structure == "joint" else self.num_outputs
         if rank is not None and rank < independent:
             raise ValueError(
@@ -183,7 +190,7 @@ class Prior(eqx.Module):
             )
         with jax.enable_x64(True):
             prior, points = to_double((self, _flatten(context_points)))
-            return _factor(prior, points, rank, rtol, resolve_budget(memory_budget))
+            return _factor(prior, points, rank, rtol, captured, resolve_budget(memory_budget))
 
     def sample(self, x: Float[Array, "n ..."], *, key: PRNGKeyArray, num_samples: int = 1) -> Float[Array, "s n q"]:
         r"""Functions drawn from the prior at the points `x`. Time $O((nq)^3)$ for a multi-output kernel, else $O(n^3)$."""
@@ -258,7 +265,7 @@ def _blocked_product(prior: Prior, x, vectors, rows: int):
     return stacked.reshape(num_blocks * rows, *stacked.shape[2:])[: x.shape[0]]
 
 
-def _factor(prior: Prior, points, rank: int | None, rtol: float, budget: float) -> PriorFactor:
+def _factor(prior: Prior, points, rank: int | None, rtol: float, captured: float, budget: float) -> PriorFactor:
     q = prior.num_outputs
     num_blocks = q if prior.structure == "separate" else 1
     size = points.shape[0] * (q if prior.structure == "joint" else 1)
@@ -280,7 +287,9 @@ def _factor(prior: Prior, points, rank: int | None, rtol: float, budget: float) 
             )
         for block in np.asarray(_gram(prior, points[:: max(1, points.shape[0] // 200)])):
             checked_factor(prior, block, tolerance=_INDEFINITE)
-        parts = [_nonzero(*_cholesky_columns(prior, points, output, rtol, limit)) for output in range(num_blocks)]
+        parts = [
+            _nonzero(*_cholesky_columns(prior, points, output, rtol, captured, limit)) for output in range(num_blocks)
+        ]
     kept, total = sum(part[1] for part in parts), sum(part[2] for part in parts)
     columns = place_columns(prior, [np.asarray(part[0]) for part in parts])
     return PriorFactor(jnp.asarray(columns), jnp.asarray(kept / total), method)
@@ -325,7 +334,7 @@ def _eigen_columns(prior: Prior, block, rtol: float, limit: int | None):
 
 
 @eqx.filter_jit
-def _cholesky_columns(prior: Prior, points, output: int, rtol: float, limit: int):
+def _cholesky_columns(prior: Prior, points, output: int, rtol: float, captured: float, limit: int):
     q = prior.num_outputs
     if prior.structure == "joint":
         diagonal = prior.variance(points).ravel()
@@ -340,7 +349,7 @@ def _cholesky_columns(prior: Prior, points, output: int, rtol: float, limit: int
         def column(index):
             return kernels.covariance(kernel, points, points[index][None])[:, 0]
 
-    columns, remaining = pivoted_cholesky(column, diagonal, rank=limit, rtol=rtol)
+    columns, remaining = pivoted_cholesky(column, diagonal, rank=limit, rtol=rtol, captured=captured)
     total = jnp.sum(diagonal)
     return columns, total - jnp.sum(remaining), total
 

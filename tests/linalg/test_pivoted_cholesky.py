@@ -8,9 +8,9 @@ import references
 from fsplaplace.linalg import pivoted_cholesky
 
 
-def factor(matrix, *, rank, rtol):
+def factor(matrix, **options):
     matrix = jnp.asarray(matrix)
-    columns, remaining = pivoted_cholesky(lambda i: matrix[:, i], jnp.diagonal(matrix), rank=rank, rtol=rtol)
+    columns, remaining = pivoted_cholesky(lambda i: matrix[:, i], jnp.diagonal(matrix), **options)
     return np.asarray(columns), np.asarray(remaining)
 
 
@@ -43,6 +43,14 @@ def test_stops_at_the_relative_tolerance(dtype, covariance):
     # One column fewer would not have been enough.
     _, before = factor(covariance, rank=used - 1, rtol=1e-3)
     assert before.max() > 1e-3 * 2.0
+
+
+def test_stops_at_the_wanted_share_of_the_trace(x64, covariance):
+    columns, _ = factor(covariance, rank=40, rtol=1e-12, captured=0.99)
+    used = np.count_nonzero(columns.any(axis=0))
+    assert 0.99 <= np.sum(columns**2) / np.trace(covariance) < 1
+    fewer, _ = factor(covariance, rank=used - 1, rtol=1e-12)
+    assert np.sum(fewer**2) / np.trace(covariance) < 0.99
 
 
 def test_repeated_points_add_no_columns(x64, covariance):

@@ -13,6 +13,7 @@ def pivoted_cholesky(
     *,
     rank: int,
     rtol: float,
+    captured: float = 1.0,
 ) -> tuple[Float[Array, "n rank"], Float[Array, " n"]]:
     r"""Columns $B$ with $K - B B^\top \succeq 0$ and its trace made small greedily.
 
@@ -25,17 +26,18 @@ def pivoted_cholesky(
         diagonal: $\mathrm{diag}\,K$.
         rank: the most columns to compute.
         rtol: stop when the largest remaining diagonal entry is below `rtol` times the largest of $K$.
+        captured: stop when $B B^\top$ has this share of the trace of $K$.
 
     Returns:
         $B$, shape (n, rank), with zero columns after the end, and the diagonal of the residual.
 
     Time $O(n\,\mathrm{rank}^2)$ and `rank` columns of $K$; memory $O(n\,\mathrm{rank})$: linear in $n$.
     """
-    threshold = rtol * jnp.max(diagonal)
+    threshold, missing = rtol * jnp.max(diagonal), (1 - captured) * jnp.sum(diagonal)
 
     def proceed(state):
         _, remaining, step = state
-        return (step < rank) & (jnp.max(remaining) > threshold)
+        return (step < rank) & (jnp.max(remaining) > threshold) & (jnp.sum(remaining) > missing)
 
     def advance(state):
         factor, remaining, step = state
