@@ -13,7 +13,6 @@ from gpjax.kernels import RBF
 
 import fsplaplace as fsp
 
-
 # Every compiled program keeps some of the process's memory maps, of which Linux allows 65,530; past it XLA crashes.
 _MOST_MAPS = 20_000
 

@@ -148,3 +148,26 @@ def test_impossible_regions_are_refused(make, message):
 
 def test_integer_rows_become_floating_point():
     assert jnp.issubdtype(context.Data(np.arange(6).reshape(3, 2)).sample(3, key=jr.key(0)).dtype, jnp.floating)
+
+
+def test_segments_lie_between_two_rows_and_near_ones_only_between_neighbours():
+    """Rows on a circle: chords between neighbours stay near it, chords between any two do not."""
+    angle = np.linspace(0, 2 * np.pi, 60, endpoint=False)
+    rows = np.column_stack([np.cos(angle), np.sin(angle)])
+    near = np.asarray(context.Segments(rows, neighbours=2).sample(300, key=jr.key(0)))
+    any_two = np.asarray(context.Segments(rows).sample(300, key=jr.key(0)))
+    assert np.linalg.norm(near, axis=1).min() > np.cos(np.pi / 60) - 1e-6  # the middle of the shortest chord
+    assert np.linalg.norm(any_two, axis=1).min() < 0.2
+    assert max(np.linalg.norm(near, axis=1).max(), np.linalg.norm(any_two, axis=1).max()) <= 1 + 1e-6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (dict(rows=np.zeros((1, 2))), r"Segments: rows has shape \(1, 2\); pass at least two rows"),
+        (dict(rows=np.zeros((3, 2)), neighbours=0), r"Segments: neighbours is 0; pass 1 or more, or None for any row"),
+    ],
+)
+def test_segments_refuse_what_has_no_lines(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        context.Segments(**arguments)

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
-from gpjax.kernels import RBF
+from gpjax.kernels import RBF, Matern12
 from gpjax.parameters import val
 
 import fsplaplace as fsp
@@ -39,8 +39,10 @@ def posteriors():
 
 def _linearised(posterior, y):
     targets = jnp.asarray(posterior.likelihood.check_targets(y, num_rows=30))
-    delta = posterior.diagnostics.delta
-    return linearise(posterior.model, posterior.context_points, jnp.asarray(X), targets, delta=delta, budget=1e9)
+    return linearise(
+        posterior.model, posterior.context_points, jnp.asarray(X), targets,
+        delta=posterior.diagnostics.delta, missed_as_noise=posterior.diagnostics.missed_as_noise, budget=1e9,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -51,6 +53,24 @@ def test_evidence_equals_that_of_laplace(posteriors, case):
         prior, likelihood = to_double((posterior.prior, posterior.likelihood))
         value = eqx.filter_jit(log_evidence)(linearised, prior, likelihood)
     assert float(value) == pytest.approx(float(posterior.log_evidence), rel=2e-3)
+
+
+def test_evidence_counts_missed_variance_as_noise_where_laplace_does():
+    """Three units cannot hold a rough prior: the two treatments differ by nats, and each equals its own laplace."""
+    prior = fsp.Prior(Matern12(lengthscale=0.3))
+    network = fsp.mlp([3], prior=prior, context=fsp.context.Uniform(-2.5, 2.5), key=KEY)
+    values = {}
+    for missed in (False, True):
+        posterior = fsp.laplace(
+            fsp.as_model(network), prior, fsp.likelihoods.Gaussian(0.3), X, Y,
+            context_points=POINTS, rtol=1e-10, missed_as_noise=missed,
+        )  # fmt: skip
+        linearised = _linearised(posterior, Y)
+        with jax.enable_x64(True):
+            value = eqx.filter_jit(log_evidence)(linearised, *to_double((posterior.prior, posterior.likelihood)))
+        assert float(value) == pytest.approx(float(posterior.log_evidence), rel=2e-3)
+        values[missed] = float(value)
+    assert abs(values[True] - values[False]) > 1.0
 
 
 @pytest.mark.parametrize("case", ["Gaussian", "Categorical"])

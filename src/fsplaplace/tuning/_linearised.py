@@ -38,6 +38,7 @@ class LinearisedModel(eqx.Module):
         at_context: f(C), (m, q).
         points: C.
         targets: y, as the likelihood wants them.
+        inputs: X where prior variance that the features miss there counts as noise, else None.
     """
 
     coordinates: Float[Array, "r m q"]
@@ -46,6 +47,7 @@ class LinearisedModel(eqx.Module):
     at_context: Float[Array, "m q"]
     points: Float[Array, "m ..."]
     targets: Shaped[Array, "n ..."]
+    inputs: Float[Array, "n ..."] | None
 
     @property
     def rank(self) -> int:
@@ -61,8 +63,9 @@ class LinearisedModel(eqx.Module):
 
 
 def linearise(
-    model: Model, points: Float[Array, "m ..."], X: Float[Array, "n ..."], targets, *, delta: float, budget: float
-) -> LinearisedModel:
+    model: Model, points: Float[Array, "m ..."], X: Float[Array, "n ..."], targets, *,
+    delta: float, missed_as_noise: bool, budget: float,
+) -> LinearisedModel:  # fmt: skip
     """The linearised model in float64. Time $O((N + n q) N p)$, memory $O((N + n q) p)$ for N context rows."""
     network, at_context = (np.asarray(model(x), dtype=np.float64) for x in (X, points))
     m, q = at_context.shape
@@ -87,6 +90,7 @@ def linearise(
             at_context=jnp.asarray(at_context),
             points=to_double(points),
             targets=to_double(targets),
+            inputs=to_double(X) if missed_as_noise else None,
         )
 
 
@@ -99,15 +103,18 @@ def log_evidence(linearised: LinearisedModel, prior: Prior, likelihood: Likeliho
     nugget = _NUGGET * jnp.mean(jnp.diagonal(covariance))
     lower = jnp.linalg.cholesky(covariance + nugget * jnp.eye(linearised.rank, dtype=covariance.dtype))
     if isinstance(likelihood, Gaussian):
-        return _gaussian(linearised, likelihood, mean, lower)
+        return _gaussian(linearised, prior, likelihood, mean, lower)
     return _laplace(linearised, likelihood, mean, lower)
 
 
-def _gaussian(linearised: LinearisedModel, likelihood: Gaussian, mean, lower):
+def _gaussian(linearised: LinearisedModel, prior: Prior, likelihood: Gaussian, mean, lower):
     n, q = linearised.network.shape
     variance = jnp.broadcast_to(likelihood.scale**2, (n, q))
+    if linearised.inputs is not None:
+        implied = jnp.sum((linearised.features @ lower) ** 2, axis=2)
+        variance = variance + jnp.maximum(prior.variance(linearised.inputs) - implied, 0.0)
     residual = linearised.targets - linearised.network
-    if jnp.ndim(likelihood.scale) == 0:
+    if jnp.ndim(likelihood.scale) == 0 and linearised.inputs is None:
         # U has orthonormal columns: no pass over the data.
         gram = jnp.eye(linearised.rank) / likelihood.scale**2
     else:

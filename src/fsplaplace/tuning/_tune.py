@@ -93,7 +93,8 @@ def tune(
     with one_blas_thread():
         linearised = linearise(
             posterior.model, posterior.context_points, inputs, targets,
-            delta=posterior.diagnostics.delta, budget=resolve_budget(memory_budget),
+            delta=posterior.diagnostics.delta, missed_as_noise=posterior.diagnostics.missed_as_noise,
+            budget=resolve_budget(memory_budget),
         )  # fmt: skip
         with jax.enable_x64(True):
             double = to_double(prior)
