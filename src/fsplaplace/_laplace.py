@@ -15,7 +15,7 @@ from fsplaplace._precision import to_device
 from fsplaplace._precision_form import precision_form
 from fsplaplace._prior import Prior
 from fsplaplace._random import host_generator
-from fsplaplace.context import Mixture, Sampler, Segments, around
+from fsplaplace.context import Segments, throughout
 from fsplaplace.likelihoods import Likelihood
 from fsplaplace.linalg import one_blas_thread
 
@@ -59,9 +59,8 @@ def laplace(
         model: the trained network (by `fsplaplace.train` or elsewhere). Not changed.
         prior, likelihood, X, y: as in `fsplaplace.train`.
         context_points: where the prior is enforced, (m, ...): cover every place you will predict at, and include the
-            training inputs. Repeated points count once. By default 500 points of a mixture: around the data, between neighbouring
-            rows, between any rows; and up to 500
-            training inputs.
+            training inputs. Repeated points count once. By default 500 points of `context.throughout(X)` and up
+            to 500 training inputs.
         form: "covariance", or "precision" for the paper's algorithm.
         mean: what `predict` returns as mean: the network's output; the mode of the linearised model ("refined"), which
             finishes what training left undone; or the better of the two at the guard points ("auto"): the one closer to
@@ -136,14 +135,7 @@ def _context_points(model: Model, X, context_points, key) -> Float[Array, "m ...
             f"laplace: there are no default context points for inputs of shape {X.shape[1:]}; pass context_points, for instance "
             "images from another data set"
         )
-    return _distinct(np.asarray(_default_context(X).sample(_NUM_CONTEXT, key=key), dtype=X.dtype))
-
-
-def _default_context(X) -> Sampler:
-    """Around the data and, in the set the data fill, between neighbours and across."""
-    if X.shape[0] == 1:
-        return around(X)
-    return Mixture([around(X), Segments(X, neighbours=_NEIGHBOURS), Segments(X)], weights=[0.4, 0.4, 0.2])
+    return _distinct(np.asarray(throughout(X).sample(_NUM_CONTEXT, key=key), dtype=X.dtype))
 
 
 def _with_training(points, X, *, most: int, generator: np.random.Generator) -> Float[Array, "k ..."]:

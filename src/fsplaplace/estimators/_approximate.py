@@ -10,10 +10,11 @@ from fsplaplace._laplace import laplace
 from fsplaplace._model import Model
 from fsplaplace._posterior import Posterior
 from fsplaplace._prior import Prior
+from fsplaplace._random import host_generator
 from fsplaplace._train import train
 from fsplaplace.baselines import FunctionPosterior, by_name
 from fsplaplace.baselines.map import MAP
-from fsplaplace.context import Sampler
+from fsplaplace.context import Sampler, throughout
 from fsplaplace.estimators._rows import Rows
 from fsplaplace.estimators._weighted import weighted
 from fsplaplace.likelihoods import Likelihood
@@ -51,7 +52,7 @@ def _fsp_laplace(
     method, model, prior, likelihood, context, rows: Rows, *, steps, num_context, key, progress
 ) -> Posterior:
     train_key, points_key, laplace_key = jr.split(key, 3)
-    points = context_points(context, rows.X, num_context, points_key)
+    points = context_points(rows.X, num_context, points_key)
     rows = rows.padded()
     likelihood, targets = weighted(likelihood, rows.weights), rows.targets
     trained = train(
@@ -73,16 +74,14 @@ def _baseline(
     return chosen.fit(model, rows.X, rows.targets, likelihood, key=key, prior=prior, context=context, progress=progress)
 
 
-def context_points(
-    context: Sampler, X: Float[np.ndarray, "n d"], num_context: int, key: PRNGKeyArray
-) -> Float[np.ndarray, "m d"]:
-    """Training inputs, up to half of the points, and samples of the context: always `num_context` in all."""
-    choose, draw = jr.split(key)
-    generator = np.random.default_rng(np.asarray(jr.key_data(choose)).ravel())
+def context_points(X: Float[np.ndarray, "n d"], num_context: int, key: PRNGKeyArray) -> Float[np.ndarray, "m d"]:
+    """Training inputs, up to half of the points, and points throughout the data: always `num_context` in all."""
     distinct = np.unique(X, axis=0)
-    chosen = generator.permutation(distinct.shape[0])[: num_context // 2]
-    sampled = np.asarray(context.sample(num_context, key=draw), np.float64)
-    return np.concatenate([distinct[chosen], sampled])[:num_context]
+    chosen = host_generator(key).permutation(distinct.shape[0])[: num_context // 2]
+    sampled = np.asarray(throughout(distinct).sample(num_context, key=key), np.float64)
+    # Every share of the mixture, whatever the number of training inputs.
+    kept = np.linspace(0, num_context - 1, num_context - chosen.size).astype(int)
+    return np.concatenate([distinct[chosen], sampled[kept]])
 
 
 def _options(method: str, steps: int, num_context: int, rows: Rows) -> dict:
