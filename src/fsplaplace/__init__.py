@@ -19,6 +19,8 @@ from fsplaplace._network import MLP as MLP
 from fsplaplace._network import match_first_layer as match_first_layer
 from fsplaplace._network import matched_first_layer as matched_first_layer
 from fsplaplace._network import mlp as mlp
+from fsplaplace._plan import Plan as Plan
+from fsplaplace._plan import plan as plan
 from fsplaplace._posterior import Posterior as Posterior
 from fsplaplace._posterior import Prediction as Prediction
 from fsplaplace._prior import Prior as Prior

@@ -109,13 +109,16 @@ def map_rows(function: Callable[..., Array], x: Float[Array, "n ..."], *, rows: 
         padded = jnp.concatenate([x, jnp.broadcast_to(x[-1:], (blocks * rows - count, *x.shape[1:]))])
         stacked = jax.lax.map(function, padded.reshape(blocks, rows, *x.shape[1:]))
         return jax.tree.map(lambda leaf: leaf.reshape(blocks * rows, *leaf.shape[2:])[:count], stacked)
-    if num_shards() > 1 and isinstance(function, functools.partial):
+    spread = num_shards() > 1 and isinstance(function, functools.partial)
+    if spread:
         function = functools.partial(function.func, *replicate(function.args), **replicate(function.keywords))
     elif count <= rows:
         return function(x)
     # Blocks on the host: a slice on the device would compile a program for each start.
-    host = np.asarray(x)
-    parts = [gather(function(shard_rows(_pad(host[start : start + rows], rows)))) for start in range(0, count, rows)]
+    host, parts = np.asarray(x), []
+    for start in range(0, count, rows):
+        part = _pad(host[start : start + rows], rows)
+        parts.append(gather(function(shard_rows(part))) if spread else function(part))
     return jax.tree.map(lambda *leaves: jnp.asarray(np.concatenate(leaves)[:count]), *parts)
 
 

@@ -1,7 +1,7 @@
 """The Gaussian-process prior over the network's function: kernel, mean and outputs."""
 
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -20,6 +20,8 @@ from fsplaplace.linalg import pivoted_cholesky, psd_factor
 
 # Above this many points one eigendecomposition takes longer than all the passes through the network.
 _LARGEST_EIGENPROBLEM = 2000
+# Columns of each block beyond it, where the caller sets no rank.
+_DEFAULT_COLUMNS = 500
 # A covariance matrix in float64 is positive semi-definite to about 1e-12; a kernel written in float32, to 1e-6.
 _INDEFINITE = 1e-5
 
@@ -265,34 +267,58 @@ def _blocked_product(prior: Prior, x, vectors, rows: int):
     return stacked.reshape(num_blocks * rows, *stacked.shape[2:])[: x.shape[0]]
 
 
-def _factor(prior: Prior, points, rank: int | None, rtol: float, captured: float, budget: float) -> PriorFactor:
+class FactorPlan(NamedTuple):
+    """How the covariance at m points is factored: the method, blocks of `size` rows, columns of each and copies of them."""
+
+    method: Literal["eigh", "pivoted Cholesky"]
+    size: int
+    num_blocks: int
+    copies: int
+    limit: int
+    bytes: float
+
+    @property
+    def rank(self) -> int:
+        """The most columns in all."""
+        return self.limit * self.num_blocks * self.copies
+
+
+def plan_factor(prior: Prior, num_points: int, rank: int | None, budget: float) -> FactorPlan:
+    """What `Prior.factor` does with so many points, or an error that says what would fit the budget."""
     q = prior.num_outputs
     num_blocks = q if prior.structure == "separate" else 1
-    size = points.shape[0] * (q if prior.structure == "joint" else 1)
     copies = q if prior.structure == "shared" else 1
+    size = num_points * (q if prior.structure == "joint" else 1)
     limit = None if rank is None else max(1, rank // (copies * num_blocks))
     # The matrix, its eigenvectors and LAPACK's workspace.
     if size <= _LARGEST_EIGENPROBLEM and 4 * size**2 * 8 <= budget:
-        method = "eigh"
-        parts = [_eigen_columns(prior, block, rtol, limit) for block in np.asarray(_gram(prior, points))]
+        return FactorPlan("eigh", size, num_blocks, copies, min(limit or size, size), 4 * size**2 * 8)
+    limit = min(limit or _DEFAULT_COLUMNS, size)
+    needed = 3 * size * limit * 8
+    if needed > budget:
+        fits = int(budget // (3 * size * 8))
+        raise MemoryError(
+            f"Prior.factor: {limit} columns at {size} rows need {format_bytes(needed)}, but "
+            f"memory_budget is {format_bytes(budget)}; "
+            + (f"pass rank={fits * copies * num_blocks}" if fits else "use fewer context points")
+        )
+    return FactorPlan("pivoted Cholesky", size, num_blocks, copies, limit, needed)
+
+
+def _factor(prior: Prior, points, rank: int | None, rtol: float, captured: float, budget: float) -> PriorFactor:
+    plan = plan_factor(prior, points.shape[0], rank, budget)
+    if plan.method == "eigh":
+        parts = [_eigen_columns(prior, block, rtol, plan.limit) for block in np.asarray(_gram(prior, points))]
     else:
-        method = "pivoted Cholesky"
-        limit = min(limit or 500, size)
-        if 3 * size * limit * 8 > budget:
-            fits = int(budget // (3 * size * 8))
-            raise MemoryError(
-                f"Prior.factor: {limit} columns at {size} rows need {format_bytes(3 * size * limit * 8)}, but "
-                f"memory_budget is {format_bytes(budget)}; "
-                + (f"pass rank={fits * copies * num_blocks}" if fits else "use fewer context points")
-            )
         for block in np.asarray(_gram(prior, points[:: max(1, points.shape[0] // 200)])):
             checked_factor(prior, block, tolerance=_INDEFINITE)
         parts = [
-            _nonzero(*_cholesky_columns(prior, points, output, rtol, captured, limit)) for output in range(num_blocks)
+            _nonzero(*_cholesky_columns(prior, points, output, rtol, captured, plan.limit))
+            for output in range(plan.num_blocks)
         ]
     kept, total = sum(part[1] for part in parts), sum(part[2] for part in parts)
     columns = place_columns(prior, [np.asarray(part[0]) for part in parts])
-    return PriorFactor(jnp.asarray(columns), jnp.asarray(kept / total), method)
+    return PriorFactor(jnp.asarray(columns), jnp.asarray(kept / total), plan.method)
 
 
 def place_columns(prior: Prior, parts: list[Float[np.ndarray, "N k"]]) -> Float[np.ndarray, "m q r"]:
@@ -326,10 +352,9 @@ def checked_factor(prior: Prior, block: Float[np.ndarray, "N N"], *, tolerance: 
     return columns, eigenvalues
 
 
-def _eigen_columns(prior: Prior, block, rtol: float, limit: int | None):
+def _eigen_columns(prior: Prior, block, rtol: float, limit: int):
     columns, eigenvalues = checked_factor(prior, block, tolerance=_INDEFINITE)
-    keep = int(np.sum(eigenvalues > rtol * eigenvalues[0]))
-    keep = keep if limit is None else min(keep, limit)
+    keep = min(int(np.sum(eigenvalues > rtol * eigenvalues[0])), limit)
     return columns[:, :keep], float(np.sum(eigenvalues[:keep])), float(np.sum(eigenvalues))
 
 

@@ -22,9 +22,9 @@ _active: contextvars.ContextVar[Mesh | None] = contextvars.ContextVar("fsplaplac
 def use_mesh(mesh: Mesh | None = None) -> Iterator[Mesh]:
     """Inside this block, passes through the network split their rows over the devices of `mesh`.
 
-    `laplace`, `Posterior.predict` and everything else that runs the network over rows of data or context points is
-    called as on one device, and returns the same arrays as there, to rounding. With several processes
-    (`fsplaplace.parallel.start`) every process makes the same calls with the same arguments.
+    `laplace`, `Posterior.predict` and whatever else runs the network over rows of data or context points is called as on
+    one device, and returns the same arrays, to rounding, on this process's own device. With several processes (call
+    `jax.distributed.initialize` before `import fsplaplace`) every process makes the same calls with the same arguments.
 
     Args:
         mesh: a `jax.sharding.Mesh`; its axes are used as one. All devices of all processes by default.

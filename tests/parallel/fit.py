@@ -1,0 +1,46 @@
+"""One small posterior by the matrix-free solver; what a process of `test_parallel` and of `benchmarks/devices.py` runs.
+
+python fit.py <file to write> [<coordinator> <number of processes> <number of this one>]
+"""
+
+import contextlib
+import sys
+
+import jax
+import numpy as np
+
+
+def fit(mesh: bool) -> dict[str, np.ndarray]:
+    """97 context points and 50 data: no multiple of any number of devices."""
+    import jax.random as jr
+    from gpjax.kernels import RBF
+
+    import fsplaplace as fsp
+    from fsplaplace import parallel
+
+    rng = np.random.default_rng(0)
+    X, points, x = rng.uniform(-1, 1, (50, 2)), rng.uniform(-1, 1, (97, 2)), rng.uniform(-1, 1, (33, 2))
+    prior, context = fsp.Prior(RBF(lengthscale=1.0)), fsp.context.Uniform([-1.0] * 2, [1.0] * 2)
+    model = fsp.as_model(fsp.mlp([20, 20], prior=prior, context=context, key=jr.key(0)))
+    with parallel.use_mesh() if mesh else contextlib.nullcontext():
+        posterior = fsp.laplace(
+            model, prior, fsp.likelihoods.Gaussian(0.1), X, np.sin(3 * X[:, 0]),
+            context_points=points, solver="golub-kahan", rank=6, passes=2, include_training=False, delta=1e-2,
+        )  # fmt: skip
+        prediction = posterior.predict(x)
+    return {
+        "mean": np.asarray(prediction.mean),
+        "variance": np.asarray(prediction.variance),
+        "evidence": np.asarray(posterior.log_evidence),
+    }
+
+
+if __name__ == "__main__":
+    path, *process = sys.argv[1:]
+    if process:
+        coordinator, count, number = process
+        # Before fsplaplace is imported, which starts JAX's backend.
+        jax.distributed.initialize(coordinator, int(count), int(number), heartbeat_timeout_seconds=10)
+    result = fit(mesh=jax.device_count() > 1)
+    if jax.process_index() == 0:
+        np.savez(path, devices=jax.device_count(), **result)
