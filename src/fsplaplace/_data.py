@@ -48,12 +48,15 @@ def data_blocks(
         inputs, labels, noise = (X, targets, likelihood) if whole else (X[part], targets[part], likelihood.rows(part))
         seen = known[part] if known is not None else view(model, inputs, directions, budget=budget)
         features = seen.features[:, :, :-1]
-        variance = None
+        variance, log_normaliser = None, 0.0
         if isinstance(noise, Gaussian):
             variance = np.broadcast_to(np.asarray(noise.scale, dtype=np.float64) ** 2, seen.outputs.shape)
-            variance = variance if missed is None else variance + missed(inputs, features)
+            log_normaliser = noise.log_normaliser(seen.outputs.shape)
+            if missed is not None:
+                added = missed(inputs, features) / variance
+                variance, log_normaliser = variance * (1 + added), log_normaliser - 0.5 * float(np.sum(np.log1p(added)))
         offset = seen.outputs + seen.features[:, :, -1]
-        return Block(seen.outputs, offset, features, np.asarray(labels), noise, variance)
+        return Block(seen.outputs, offset, features, np.asarray(labels), noise, variance, log_normaliser)
 
     starts = range(0, X.shape[0], rows)
     if len(starts) == 1:

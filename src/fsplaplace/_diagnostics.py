@@ -4,7 +4,7 @@ import time
 
 import equinox as eqx
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 from rich.console import Console
 from rich.table import Table
 
@@ -117,7 +117,7 @@ def stack(places: dict[str, Array]) -> Float[Array, "k ..."]:
     return to_device(np.concatenate([np.asarray(x) for x in places.values()]))
 
 
-def variance_ratios(prior: Prior, places: dict[str, Array], features: Float[Array, "k q r"]) -> dict[str, Ratio]:
+def variance_ratios(prior: Prior, places: dict[str, Array], features: Float[ArrayLike, "k q r"]) -> dict[str, Ratio]:
     r"""$\lVert J(x) S_0 \rVert^2 / \mathrm{diag}\,\Sigma(x, x)$ in each place, whose features are stacked in order."""
     stated = np.asarray(stated_variance(prior, stack(places)), dtype=np.float64)
     implied = np.sum(np.asarray(features, dtype=np.float64) ** 2, axis=2)

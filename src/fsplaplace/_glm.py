@@ -23,7 +23,8 @@ _NEWTON_TOLERANCE = 1e-8
 
 class Block(eqx.Module):
     """Some rows of the data, on the host: the network's outputs, offsets $o_i$, features $\\Phi_i$, targets and their
-    likelihood, with the variances of its noise where it is Gaussian (then everything below has a closed form)."""
+    likelihood, with the variances of its noise and its normaliser where it is Gaussian (then everything below has a closed
+    form)."""
 
     network: Float[np.ndarray, "b q"]
     offset: Float[np.ndarray, "b q"]
@@ -31,6 +32,7 @@ class Block(eqx.Module):
     targets: Shaped[np.ndarray, "b ..."]
     likelihood: Likelihood
     variance: Float[np.ndarray, "b q"] | None
+    log_normaliser: float
 
     def outputs(self, z):
         return self.offset + self.features @ z
@@ -123,16 +125,17 @@ def _log_likelihood(block: Block, z):
         with jax.enable_x64(True):
             return float(_sum_log_prob(to_double(block), z))
     residual = block.targets - block.outputs(z)
-    return -0.5 * float(np.sum(residual**2 / block.variance + np.log(2 * np.pi * block.variance)))
+    return block.log_normaliser - 0.5 * float(np.sum(residual**2 / block.variance))
 
 
 @eqx.filter_jit
 def _sum_log_prob(block: Block, z):
-    return jnp.sum(block.likelihood.log_prob(block.outputs(z), block.targets))
+    return jnp.sum(block.likelihood.log_prob(block.outputs(z), jnp.asarray(block.targets)))
 
 
 @eqx.filter_jit
 def _differentiate(block: Block, z):
     value, slope = jax.value_and_grad(lambda at: _sum_log_prob(block, at))(z)
-    weighted = block.likelihood.curvature_product(block.outputs(z), block.targets, block.features)
-    return value, slope, jnp.tensordot(block.features, weighted, axes=((0, 1), (0, 1)))
+    features = jnp.asarray(block.features)
+    weighted = block.likelihood.curvature_product(block.outputs(z), jnp.asarray(block.targets), features)
+    return value, slope, jnp.tensordot(features, weighted, axes=((0, 1), (0, 1)))

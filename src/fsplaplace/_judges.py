@@ -29,7 +29,7 @@ class Moments(NamedTuple):
 class Sample(NamedTuple):
     """Some of the data, and the exact Gaussian process conditioned on them at the judges and at their own inputs."""
 
-    inputs: Float[Array, "s ..."]
+    inputs: Float[np.ndarray, "s ..."]
     targets: Float[np.ndarray, " sq"]
     noise: Float[np.ndarray, " sq"]
     prior_variance: Float[np.ndarray, " sq"]
@@ -70,12 +70,17 @@ class Judges(NamedTuple):
         gain = np.linalg.solve(gram + np.diag(noise), products.T)
         mean = offsets + (sample.targets - offsets[size:]) @ gain
         variance = np.sum(features**2, axis=1) - np.sum(products * gain.T, axis=1)
-        return _divergence(sample.exact, Moments(mean, variance), float(np.mean(sample.noise)))
+        return _divergence(sample.exact, Moments(mean, variance), _typical(sample.noise))
 
 
 def _divergence(exact: Moments, approximate: Moments, noise: float) -> float:
     wanted, given = exact.variance + noise, np.maximum(approximate.variance, 0.0) + noise
     return 0.5 * float(np.mean(((exact.mean - approximate.mean) ** 2 + wanted) / given - 1 + np.log(given / wanted)))
+
+
+def _typical(noise: Float[np.ndarray, " sq"]) -> float:
+    """The harmonic mean: rows that say nothing have no part in it."""
+    return 1.0 / float(np.mean(1.0 / noise))
 
 
 def judges_at(prior: Prior, likelihood: Likelihood, X, targets, points: Float[Array, "g ..."]) -> Judges:
@@ -95,7 +100,7 @@ def judges_at(prior: Prior, likelihood: Likelihood, X, targets, points: Float[Ar
     given_all = None
     if complete:
         function = _condition(mean, covariance, size, np.arange(rows.size * q), observed, noise)
-        given_all = Moments(function.mean[:size], function.variance[:size] + float(np.mean(noise)))
+        given_all = Moments(function.mean[:size], function.variance[:size] + _typical(noise))
     kept = np.flatnonzero(np.isin(rows, few).repeat(q))
     exact = _condition(mean, covariance, size, kept, observed[kept], noise[kept])
     shown = np.concatenate([np.arange(size), size + kept])

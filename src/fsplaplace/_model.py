@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
@@ -78,8 +79,8 @@ class Model(eqx.Module):
 
     def check_inputs(self, x: ArrayLike, *, argument: str = "X") -> Float[Array, "n ..."]:
         """Inputs in the weights' dtype, or an error that says what is wrong with them."""
-        if isinstance(x, jax.core.Tracer):
-            return x.astype(self.dtype)
+        if isinstance(x, Tracer):
+            return jnp.asarray(x, self.dtype)
         values = np.asarray(x)
         if values.ndim < 2 or values.shape[0] == 0:
             raise ValueError(f"{argument} has shape {values.shape}; pass at least one row, as (n, d)")

@@ -6,6 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 T = TypeVar("T")
 
@@ -17,7 +18,7 @@ def cast(tree: T, dtype) -> T:
         if not eqx.is_inexact_array(leaf) or leaf.dtype == dtype:
             return leaf
         # Through NumPy outside of a trace: a conversion compiled for every shape would dominate a first call.
-        return leaf.astype(dtype) if isinstance(leaf, jax.core.Tracer) else to_device(leaf, dtype)
+        return leaf.astype(dtype) if isinstance(leaf, Tracer) else to_device(leaf, dtype)
 
     return jax.tree.map(convert, tree)
 
@@ -34,4 +35,4 @@ def to_double(tree: T) -> T:
 
 def double_precision(tree: T) -> T:
     """The tree in float64 when the user runs JAX in x64 mode, else unchanged."""
-    return to_double(tree) if jax.config.jax_enable_x64 else tree
+    return to_double(tree) if jax.config.read("jax_enable_x64") else tree

@@ -92,7 +92,7 @@ def _inverse_factor(
             return place_columns(prior, [_run(prior, points, start.ravel(), None, min(rank, start.size), budget)])
         per_output = min(max(1, rank // q), points.shape[0])
         parts = [_run(prior, points, start[:, o], o, per_output, budget) for o in range(q)]
-    separate = Prior([prior.kernel] * q) if prior.structure == "shared" else prior
+    separate = Prior([prior.kernel] * q) if prior.structure == "shared" else prior  # pyright: ignore[reportArgumentType] - "shared" has one kernel
     return place_columns(separate, parts)
 
 

@@ -1,6 +1,7 @@
 """Algorithm 1: training with the RKHS norm of the network as regulariser."""
 
 import functools
+from collections.abc import Callable
 from pathlib import Path
 
 import equinox as eqx
@@ -140,7 +141,9 @@ def train(
     best = record.best if held_out is not None else state.trainable
     params, fitted = eqx.combine(best, fixed, is_leaf=_is_frozen)
     history = History(*map(jnp.asarray, (record.nll, record.norm, record.validation_step, record.validation_loss)))
-    return Trained(model.with_params(params), fitted, history, problem.jitter_at(len(record.nll) - 1, maximum=max))
+    return Trained(
+        model.with_params(params), fitted, history, float(problem.jitter_at(len(record.nll) - 1, maximum=max))
+    )
 
 
 class _Problem(eqx.Module):
@@ -155,7 +158,7 @@ class _Problem(eqx.Module):
     steps: int = eqx.field(static=True)
     jitter: tuple[float, float] = eqx.field(static=True)
 
-    def jitter_at(self, step, *, maximum=jnp.maximum):
+    def jitter_at(self, step, *, maximum: Callable = jnp.maximum):
         first, last = self.jitter
         return maximum(last, first * (last / first) ** (step / max(1, self.steps // 2)))
 

@@ -1,5 +1,7 @@
 """The paper's sine task under four priors, against the exact Gaussian process: `python -m fsplaplace.demo`."""
 
+# pyright: reportArgumentType=false - Equinox and GPJax modules convert numbers and lists in constructors pyright cannot see
+
 import argparse
 import json
 import time

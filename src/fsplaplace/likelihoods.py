@@ -137,6 +137,11 @@ class Gaussian(Likelihood):
             return None
         return jnp.broadcast_to(self.scale.astype(outputs.dtype) ** 2, outputs.shape)
 
+    def log_normaliser(self, shape: tuple[int, int]) -> float:
+        """The log density of targets of this shape that equal the outputs."""
+        scale = np.broadcast_to(np.asarray(self.scale, dtype=np.float64), shape)
+        return -0.5 * float(np.sum(np.log(2 * np.pi * scale**2)))
+
     def rows(self, index):
         if not self.per_row:
             return self

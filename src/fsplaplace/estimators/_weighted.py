@@ -15,8 +15,7 @@ _SMALLEST = 1e-12
 
 def weighted(likelihood: Likelihood, weights: Float[np.ndarray, " n"]) -> Likelihood:
     """The likelihood with each row's logarithm multiplied by its weight."""
-    kind = WeightedGaussian if isinstance(likelihood, Gaussian) else Weighted
-    return kind(likelihood, weights)
+    return WeightedGaussian(likelihood, weights) if isinstance(likelihood, Gaussian) else Weighted(likelihood, weights)
 
 
 class Weighted(Likelihood):
@@ -81,6 +80,11 @@ class WeightedGaussian(Gaussian):
         plain = jnp.exp(unwrap(self.log_scale)).astype(outputs.dtype)
         squared = ((targets - outputs) / plain) ** 2 + 2 * jnp.log(plain) + jnp.log(2 * jnp.pi)
         return -0.5 * unwrap(self.weights).astype(outputs.dtype) * jnp.sum(squared, axis=-1)
+
+    def log_normaliser(self, shape):
+        weights = np.asarray(unwrap(self.weights), dtype=np.float64)
+        plain = np.broadcast_to(np.exp(np.asarray(unwrap(self.log_scale), dtype=np.float64)), shape)
+        return -0.5 * float(np.sum(weights[:, None] * np.log(2 * np.pi * plain**2)))
 
     def rows(self, index):
         return eqx.tree_at(lambda tree: jax.tree.leaves(tree.weights), self, replace_fn=lambda leaf: leaf[index])
