@@ -24,7 +24,7 @@ def entropy_gradient(num_samples, seed):
 
 def test_entropy_gradient_of_a_gaussian_is_right_to_a_tenth_and_better_with_more_samples():
     errors = [
-        np.sqrt(np.mean([(entropy_gradient(count, seed) - 1) ** 2 for seed in range(10)])) for count in (20, 100, 500)
+        np.sqrt(np.mean([(entropy_gradient(count, seed) - 1) ** 2 for seed in range(6)])) for count in (20, 80, 320)
     ]
     assert errors[2] < errors[1] < errors[0]
     assert errors[2] < 0.1
@@ -66,7 +66,7 @@ def test_regularised_divergence_equals_the_dense_one(context):
 def test_functional_divergence_has_the_gradient_of_the_gaussian_one(context):
     """For a Gaussian q(f) the derivative by a shift and by a common log scale is known in closed form."""
     points, prior = context[0][:3].astype(jnp.float32), fsp.Prior(Matern32(lengthscale=0.8))
-    noise = jr.normal(jr.key(0), (2000, 3, 1))
+    noise = jr.normal(jr.key(0), (500, 3, 1))
 
     def estimate(shift, log_scale):
         samples = shift + jnp.exp(log_scale) * noise
@@ -100,7 +100,11 @@ def problem():
 
 
 @pytest.mark.parametrize(
-    "method", [FVI(steps=400, num_context=20, learning_rate=0.05), GFSVI(steps=400, num_context=20, learning_rate=0.05)]
+    "method",
+    [
+        FVI(steps=150, num_context=20, kl_samples=50, learning_rate=0.05),
+        GFSVI(steps=150, num_context=20, learning_rate=0.05),
+    ],
 )
 def test_the_posterior_is_certain_at_the_data_and_not_elsewhere(problem, method):
     model, X, y, likelihood, prior, context = problem

@@ -84,7 +84,7 @@ class Sine(Experiment):
             "seeds": 1, "steps": 300, "context": 100, "tasks": ["length scale=0.3"], "methods": [], "weight_prior": 1.0,
         },
         "cpu": {
-            "seeds": 1, "steps": 1000, "fvi_steps": 3000, "context": 100,
+            "seeds": 1, "steps": 1000, "fvi_steps": 3000, "context": 1000,
             "tasks": [
                 "prior=RBF", "prior=Matern-1/2", "prior=Matern-5/2", "prior=Periodic",
                 "length scale=0.1", "length scale=0.3", "length scale=1", "label noise=0.5", "label noise=1",
