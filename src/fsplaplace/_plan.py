@@ -107,12 +107,12 @@ def plan(
     rows, p = num_points * q, model.num_params
     factor = plan_factor(prior, num_points, rank, budget)
     kept = min(factor.rank, rows)
-    solver = choose_solver(rows, p, number, solver, budget)
+    chosen = choose_solver(rows, p, number, solver, budget)
     columns = 8.0 * rows * kept
     stages = [PlannedStage("prior factor", factor.bytes + columns, _factor_flops(factor))]
-    directions = (kept + 1 + (-kept % RANK_MULTIPLE if solver == "dense" else 0)) * p * number
+    directions = (kept + 1 + (-kept % RANK_MULTIPLE if chosen == "dense" else 0)) * p * number
     a_pass = 2.0 * _forward_flops(model, x)
-    if solver == "dense":
+    if chosen == "dense":
         passes = 1
         together = rows + _COMPARED // 4
         size = together * p * (8 + number) + 3 * 8.0 * together**2 + 2 * directions
@@ -124,7 +124,7 @@ def plan(
             raise MemoryError(_what_fits(model, points, rows, kept, passes, number, size, budget))
         pushed = (2 * num_points + _COMPARED // 4) * passes * (kept + 1) * a_pass
         flops = pushed + 8.0 * p * (kept + 1) ** 2 * passes * (passes + 1) + 2.0 * rows * (passes * (kept + 1)) ** 2
-    stages.append(PlannedStage(f"pull-back ({solver})", columns + size, flops))
+    stages.append(PlannedStage(f"pull-back ({chosen})", columns + size, flops))
     seen = min(x.shape[0], max(1, int(budget / 4 // (16 * q * kept)))) + _COMPARED
     block = _block_bytes(model, x, kept, budget)
     stages.append(
@@ -136,7 +136,7 @@ def plan(
     )
     stages.append(PlannedStage("posterior", columns + 2.0 * directions, 2.0 * kept**2 * p + 9.0 * kept**3))
     return Plan(
-        solver, factor.method, route(model, points, kept), kept, passes, rows_per_block(model, points, kept, budget),
+        chosen, factor.method, route(model, points, kept), kept, passes, rows_per_block(model, points, kept, budget),
         tuple(stages), budget,
     )  # fmt: skip
 

@@ -50,7 +50,8 @@ class Prior(eqx.Module):
         mean: Callable | ArrayLike | None = None,
         num_outputs: int | None = None,
     ):
-        parts = tuple(kernel) if isinstance(kernel, Sequence) and not isinstance(kernel, str) else (kernel,)
+        several = isinstance(kernel, Sequence) and not isinstance(kernel, str)
+        parts: tuple[AbstractKernel, ...] = tuple(kernel) if several else (kernel,)  # pyright: ignore[reportAssignmentType] - a string is refused below
         if not parts:
             raise ValueError("Prior: kernel is an empty sequence; pass at least one kernel")
         if num_outputs is not None and num_outputs < 1:
@@ -58,12 +59,12 @@ class Prior(eqx.Module):
         for part in parts:
             if not isinstance(part, AbstractKernel):
                 raise TypeError(f"Prior: kernel must be a GPJax kernel, but got {type(part).__name__}")
-        own = len(parts) if isinstance(kernel, Sequence) else kernels.num_outputs(kernel)
+        own = len(parts) if several else kernels.num_outputs(parts[0])
         if own is not None and num_outputs not in (None, own):
             raise ValueError(f"Prior: the kernel has {own} outputs, but num_outputs is {num_outputs}; leave it out")
-        if isinstance(kernel, Sequence) and any(kernels.num_outputs(part) for part in parts):
+        if several and any(kernels.num_outputs(part) for part in parts):
             raise ValueError("Prior: a sequence of kernels must hold single-output kernels, one per output")
-        self.kernel = parts if isinstance(kernel, Sequence) else kernel
+        self.kernel = parts if several else parts[0]
         self.num_outputs = own or num_outputs or 1
         if mean is None:
             self.mean = Zero()
@@ -365,7 +366,7 @@ def _cholesky_columns(prior: Prior, points, output: int, rtol: float, captured: 
         diagonal = prior.variance(points).ravel()
 
         def column(index):
-            block = kernels.block_covariance(prior.kernel, points, points[index // q][None])
+            block = kernels.block_covariance(prior.kernel, points, points[index // q][None])  # pyright: ignore[reportArgumentType] - "joint" has one kernel
             return block[:, :, 0, index % q].ravel()
     else:
         kernel = prior.kernel[output] if isinstance(prior.kernel, tuple) else prior.kernel
