@@ -133,10 +133,9 @@ def push_forward_block(model: Model, x, directions):
     def one(direction):
         return tangent(model.unravel(direction))
 
-    if chosen == "convolutions" and directions.shape[0] <= _CONVOLUTION_DIRECTIONS:
+    if chosen == "convolutions":
         return jax.vmap(one, out_axes=2)(directions)
-    at_once = _CONVOLUTION_DIRECTIONS if chosen == "convolutions" else None
-    return jnp.moveaxis(jax.lax.map(one, directions, batch_size=at_once), 0, 2)
+    return jnp.moveaxis(jax.lax.map(one, directions), 0, 2)
 
 
 @eqx.filter_jit(donate="all-except-first")
@@ -182,7 +181,8 @@ def bytes_per_row(model: Model, x, rank: int) -> float:
     kept, outputs = linearisation(model, x).bytes_per_row, model.num_outputs(x)
     copies = {
         "directions": 2 * kept,
-        "convolutions": (1 + min(rank, _CONVOLUTION_DIRECTIONS)) * kept,
+        # Inside `jax.jit` all directions go together, each with the activations of a few layers at a time.
+        "convolutions": (1 + rank / 4) * kept,
         "rows": kept + 2 * outputs * model.num_params * itemsize(model.dtype),
     }
     return copies[route(model, x, rank)] + 2 * outputs * rank * itemsize(model.dtype)
