@@ -1,6 +1,7 @@
 """The paper's sine task under four priors, against the exact Gaussian process: `python -m fsplaplace.demo`."""
 
-# pyright: reportArgumentType=false - Equinox and GPJax modules convert numbers and lists in constructors pyright cannot see
+# Equinox and GPJax modules take numbers and lists by converters that pyright cannot see.
+# pyright: reportArgumentType=false
 
 import argparse
 import json
