@@ -11,6 +11,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from fsplaplace._check import check_problem
 from fsplaplace._model import Model
+from fsplaplace._random import host_generator
 from fsplaplace._train import _adam, _has_convolution, _hold_out, _is_frozen, _is_trainable
 from fsplaplace.baselines._fit_loop import minimise
 from fsplaplace.baselines._method import Method
@@ -47,7 +48,7 @@ class MAP(Method):
     def fit(self, model, X, y, likelihood, *, key, prior=None, context=None, progress=True) -> LinearisedPosterior:
         X, targets = check_problem(model, None, likelihood, X, y)
         split_key, key = jr.split(key)
-        (rows, labels), held_out = _hold_out(model, likelihood, self.validation, X, targets, split_key)
+        (rows, labels), held_out = _hold_out(model, likelihood, self.validation, X, targets, host_generator(split_key))
         trainable, fixed = eqx.partition((model.params, likelihood), _is_trainable, is_leaf=_is_frozen)
         precision = jnp.asarray(self.prior_precision, model.dtype)
         best, _ = minimise(

@@ -236,7 +236,7 @@ def _scores(found: Gaussians, exact: Gaussians, stated: Float[np.ndarray, "n 1"]
 
 def _draw(outcomes: Mapping[Cell, Outcome], group: str):
     compared = group.startswith("methods")
-    figure, axes = _figures.panels(len(outcomes), columns=5 if group == "context-points" else 3)
+    figure, axes = _figures.panels(len(outcomes), columns=5 if group == "context-points" else 3 if compared else 4)
     for axis, (cell, outcome) in zip(axes, outcomes.items(), strict=True):
         name = REFINED if cell.method == "FSP-Laplace" else cell.method
         curve, panel, exact = outcome.curves, outcome.curves["panels"][name], outcome.curves["exact"]
@@ -252,7 +252,7 @@ def _draw(outcomes: Mapping[Cell, Outcome], group: str):
         axis.plot(curve["X"], curve["y"], "o", color=_figures.GREY, ms=1.8, alpha=0.6, label="data")
         title = cell.method if compared else cell.task
         axis.set(
-            title=f"{title}\nstd {error:.3f} RMSE from the GP's", xlabel="x", ylabel="y", ylim=(-4, 4), xlim=(-2, 2)
+            title=f"{title}\nstd {error:.2g} RMSE from the GP's", xlabel="x", ylabel="y", ylim=(-4, 4), xlim=(-2, 2)
         )
         axis.title.set_fontsize(7)
     handles, labels = axes[0].get_legend_handles_labels()
