@@ -222,3 +222,10 @@ def test_a_curvature_above_the_budget_is_refused_before_training(data):
         MemoryError, match=r"structure='full' needs .* use structure='kfac', 'diagonal' or 'last_layer'"
     ):
         method.fit(fsp.as_model(make_network([2, 5, 2])), data[0], data[1], fsp.likelihoods.Gaussian(), key=KEY)
+
+
+@pytest.mark.parametrize("structure", ["kfac", "diagonal"])
+def test_an_approximate_curvature_does_not_move_the_noise(data, structure):
+    likelihood = fsp.likelihoods.Gaussian(NOISE, learnable=True)
+    tuned = fits(data, structure, likelihood=likelihood, precision="evidence")
+    np.testing.assert_allclose(tuned.likelihood.scale, NOISE, rtol=1e-12)

@@ -22,6 +22,7 @@ from fsplaplace.likelihoods import Gaussian, Likelihood
 from fsplaplace.linalg import one_blas_thread
 
 _STRUCTURES = ("full", "kfac", "diagonal", "last_layer")
+_EXACT = ("full", "last_layer")
 
 
 class WeightLaplace(Method):
@@ -33,7 +34,9 @@ class WeightLaplace(Method):
         structure: of the curvature $\Lambda$: "full" (exact, $O(\min(nq, p)\, p)$ memory), "kfac" (a Kronecker product per
             layer), "diagonal", or "last_layer" (exact over the last layer's weights, the others fixed).
         prior_precision: $\delta$: a number; "evidence" for the maximiser of the log evidence; or "layerwise" for one per
-            layer, by evidence. With either, a learnable scale of a `Gaussian` likelihood is fitted along.
+            layer, by evidence. With either, a learnable scale of a `Gaussian` likelihood is fitted along where the
+            curvature is exact ("full", "last_layer"); K-FAC and the diagonal overstate the complexity, for which more noise
+            would make up (boston: 1.7 standard deviations of the target), and keep the noise of the training.
         rounds: with the evidence, how often training and tuning alternate: each later round trains again, from where
             the last ended, under the precision and noise just found.
         train: how the MAP is found; None takes the model as trained already. Under a fixed `prior_precision` it is
@@ -95,7 +98,8 @@ class WeightLaplace(Method):
             squared_norms = np.bincount(groups, np.asarray(part.weights, dtype=np.float64) ** 2)
             evidence = Evidence(data_curvature, squared_norms, *_fit_statistics(model, likelihood, X, targets))
             if isinstance(self.prior_precision, str):
-                best = maximise_evidence(evidence, tune_noise=has_learnable_scale(likelihood))
+                tune_noise = self.structure in _EXACT and has_learnable_scale(likelihood)
+                best = maximise_evidence(evidence, tune_noise=tune_noise)
             else:
                 best = evidence.at(np.full(data_curvature.num_groups, float(self.prior_precision)))
             covariance = data_curvature.covariance(best.precision, best.noise_factor, model.dtype)
