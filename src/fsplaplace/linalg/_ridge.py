@@ -96,10 +96,10 @@ class _Damping(NamedTuple):
 def _choose(eigenvalues, rotated, deltas, probe: Probe | None) -> _Damping:
     """The filter 1 / (lambda + delta lambda_max) whose solution has the lowest loss at the probe."""
     candidates = [_Damping(delta, _inverse(eigenvalues + delta * eigenvalues[-1])) for delta in deltas]
-    if len(candidates) == 1:
-        return candidates[0]
-    if probe is None:
+    if probe is None and len(candidates) > 1:
         raise ValueError(f"{len(candidates)} values of delta need a probe to choose between them")
+    if probe is None:
+        return candidates[0]
     return min(candidates, key=lambda damping: probe.loss(probe.matrix @ (damping.filter[:, None] * rotated)))
 
 

@@ -38,7 +38,8 @@ class LinearisedModel(eqx.Module):
         at_context: f(C), (m, q).
         points: C.
         targets: y, as the likelihood wants them.
-        inputs: X where prior variance that the features miss there counts as noise, else None.
+        inputs: X.
+        missed_as_noise: whether prior variance that the features miss at X counts as Gaussian noise there.
     """
 
     coordinates: Float[Array, "r m q"]
@@ -47,7 +48,8 @@ class LinearisedModel(eqx.Module):
     at_context: Float[Array, "m q"]
     points: Float[Array, "m ..."]
     targets: Shaped[Array, "n ..."]
-    inputs: Float[Array, "n ..."] | None
+    inputs: Float[Array, "n ..."]
+    missed_as_noise: bool = eqx.field(static=True)
 
     @property
     def rank(self) -> int:
@@ -90,7 +92,8 @@ def linearise(
             at_context=jnp.asarray(at_context),
             points=to_double(points),
             targets=to_double(targets),
-            inputs=to_double(X) if missed_as_noise else None,
+            inputs=to_double(X),
+            missed_as_noise=missed_as_noise,
         )
 
 
@@ -99,9 +102,27 @@ def log_evidence(linearised: LinearisedModel, prior: Prior, likelihood: Likeliho
 
     Time $O(m^2 q r + r^3)$ for a Gaussian likelihood whose noise is shared by rows, else $O(n q r^2)$ more.
     """
+    return _evidence(linearised, prior, likelihood, *_prior_factor(linearised, prior))
+
+
+def log_evidence_and_misfit(
+    linearised: LinearisedModel, prior: Prior, likelihood: Gaussian
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    r"""The log evidence, and the mean over the data of $|k(x_i, x_i) - \lVert \Phi_i \rVert^2| / \sigma_i^2$: how far the
+    linearised network is from the prior whose evidence it stands for."""
+    mean, lower = _prior_factor(linearised, prior)
+    gap = prior.variance(linearised.inputs) - jnp.sum((linearised.features @ lower) ** 2, axis=2)
+    misfit = jnp.mean(jnp.abs(gap) / jnp.broadcast_to(likelihood.scale**2, gap.shape))
+    return _evidence(linearised, prior, likelihood, mean, lower), misfit
+
+
+def _prior_factor(linearised: LinearisedModel, prior: Prior):
     mean, covariance = linearised.prior_moments(prior)
     nugget = _NUGGET * jnp.mean(jnp.diagonal(covariance))
-    lower = jnp.linalg.cholesky(covariance + nugget * jnp.eye(linearised.rank, dtype=covariance.dtype))
+    return mean, jnp.linalg.cholesky(covariance + nugget * jnp.eye(linearised.rank, dtype=covariance.dtype))
+
+
+def _evidence(linearised: LinearisedModel, prior: Prior, likelihood: Likelihood, mean, lower):
     if isinstance(likelihood, Gaussian):
         return _gaussian(linearised, prior, likelihood, mean, lower)
     return _laplace(linearised, likelihood, mean, lower)
@@ -110,11 +131,11 @@ def log_evidence(linearised: LinearisedModel, prior: Prior, likelihood: Likeliho
 def _gaussian(linearised: LinearisedModel, prior: Prior, likelihood: Gaussian, mean, lower):
     n, q = linearised.network.shape
     variance = jnp.broadcast_to(likelihood.scale**2, (n, q))
-    if linearised.inputs is not None:
+    if linearised.missed_as_noise:
         implied = jnp.sum((linearised.features @ lower) ** 2, axis=2)
         variance = variance + jnp.maximum(prior.variance(linearised.inputs) - implied, 0.0)
     residual = linearised.targets - linearised.network
-    if jnp.ndim(likelihood.scale) == 0 and linearised.inputs is None:
+    if jnp.ndim(likelihood.scale) == 0 and not linearised.missed_as_noise:
         # U has orthonormal columns: no pass over the data.
         gram = jnp.eye(linearised.rank) / likelihood.scale**2
     else:

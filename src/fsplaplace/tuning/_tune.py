@@ -23,7 +23,7 @@ from fsplaplace.context import Sampler
 from fsplaplace.likelihoods import Gaussian, Likelihood
 from fsplaplace.linalg import one_blas_thread
 from fsplaplace.tuning._fit_prior import with_log_scale
-from fsplaplace.tuning._linearised import LinearisedModel, linearise, log_evidence
+from fsplaplace.tuning._linearised import LinearisedModel, linearise, log_evidence, log_evidence_and_misfit
 from fsplaplace.tuning._optimize import Box, maximize
 from fsplaplace.tuning._parameters import ParameterSpace
 from fsplaplace.tuning._report import FitReport, bound_notes, parameter_rows
@@ -60,7 +60,9 @@ def tune(
     $$\log p(y \mid \theta) \approx \log p(y \mid f^\star) - \tfrac12 \lVert z^\star \rVert^2 - \tfrac12 \log\det A,$$
 
     the network staying as it is. The evidence depends on the kernel only through the r x r prior covariance of the
-    directions that the data sees, so no step passes through the network. It never ends below where it began.
+    directions that the data sees, so no step passes through the network. It never ends below where it began, and
+    gains nothing from a prior that the network holds worse than the present one, relative to the noise: the evidence of
+    features that cannot follow the prior rewards small noise and short length scales where the exact one does not.
 
     Args:
         posterior: made by `fsplaplace.laplace` with form="covariance".
@@ -99,9 +101,11 @@ def tune(
         with jax.enable_x64(True):
             double = to_double(prior)
             space = ParameterSpace(double, skip=redundant_parameters(double), profile_mean=False)
-            evidence = _Evidence(space, linearised, to_double(likelihood), noise_scale is not None)
             start, box = _around(space, noise_scale, np.asarray(linearised.targets))
+            evidence = _Evidence(space, linearised, to_double(likelihood), noise_scale is not None, jnp.inf)
+            evidence = eqx.tree_at(lambda tree: tree.allowed, evidence, float(_parts(jnp.asarray(start), evidence)[1]))
             best = maximize(evidence, start, box, max_steps=max_steps)
+            value = float(_parts(jnp.asarray(best.vector), evidence)[0])
     if not np.isfinite(best.value):
         raise FloatingPointError(
             "tune: the evidence is not finite at the posterior's own prior; check X, y and the prior"
@@ -114,11 +118,15 @@ def tune(
     for note in notes:
         warnings.warn(f"tune: {note}", UserWarning, stacklevel=2)
     report = FitReport(
-        rows=rows, objective="log evidence", value=best.value, trace=best.trace, restarts=(best.value,),
+        rows=rows, objective="log evidence", value=value, trace=best.trace, restarts=(value,),
         restart_rows=inputs.shape[0], num_rows=inputs.shape[0], method=best.method, evaluations=best.evaluations,
         seconds=time.perf_counter() - began, notes=tuple(notes),
     )  # fmt: skip
-    options = {"context_points": posterior.context_points, "delta": posterior.diagnostics.delta, **laplace_options}
+    used = posterior.diagnostics
+    options = {
+        "context_points": posterior.context_points, "delta": used.delta, "missed_as_noise": used.missed_as_noise,
+        **laplace_options,
+    }  # fmt: skip
     fresh = laplace(posterior.model, tuned, likelihood, X, y, memory_budget=memory_budget, **options)
     return Tuned(fresh, tuned, likelihood, report)
 
@@ -157,12 +165,17 @@ def tune_and_train(
 
 
 class _Evidence(eqx.Module):
-    """The log evidence as a function of one vector: the prior's parameters, then logarithms of the noise scale."""
+    """The log evidence as a function of one vector: the prior's parameters, then logarithms of the noise scale.
+
+    Less half of what the misfit to the noise (`log_evidence_and_misfit`) exceeds `allowed` by, per datum, as in the
+    variational bound of sparse Gaussian processes: a prior that the network cannot hold has no evidence to gain here.
+    """
 
     space: ParameterSpace
     linearised: LinearisedModel
     likelihood: Likelihood
     fit_noise: bool = eqx.field(static=True)
+    allowed: float
 
     def __call__(self, vector):
         value, gradient = _value_and_gradient(jnp.asarray(vector), self)
@@ -172,15 +185,25 @@ class _Evidence(eqx.Module):
 @eqx.filter_jit
 def _value_and_gradient(vector, evidence: _Evidence):
     def value(vector):
-        size = evidence.space.size
-        likelihood = evidence.likelihood
-        if evidence.fit_noise:
-            # In place of the wrapper, too: that of a scale which is not learnable stops gradients.
-            (leaf,) = jax.tree.leaves(likelihood)
-            likelihood = eqx.tree_at(lambda tree: tree.log_scale, likelihood, vector[size:].reshape(leaf.shape))
-        return log_evidence(evidence.linearised, evidence.space.to_prior(vector[:size]), likelihood)
+        log_evidence, misfit = _parts(vector, evidence)
+        excess = jnp.maximum(misfit - evidence.allowed, 0.0)
+        return log_evidence - 0.5 * evidence.linearised.network.size * excess
 
     return eqx.filter_value_and_grad(value)(vector)
+
+
+@eqx.filter_jit
+def _parts(vector, evidence: _Evidence):
+    """Log evidence and misfit to the noise; the latter is zero where the likelihood has no noise."""
+    prior, likelihood = evidence.space.to_prior(vector[: evidence.space.size]), evidence.likelihood
+    if not isinstance(likelihood, Gaussian):
+        return log_evidence(evidence.linearised, prior, likelihood), jnp.zeros(())
+    if evidence.fit_noise:
+        # In place of the wrapper, too: that of a scale which is not learnable stops gradients.
+        (leaf,) = jax.tree.leaves(likelihood)
+        scale = vector[evidence.space.size :].reshape(leaf.shape)
+        likelihood = eqx.tree_at(lambda tree: tree.log_scale, likelihood, scale)
+    return log_evidence_and_misfit(evidence.linearised, prior, likelihood)
 
 
 def _around(space: ParameterSpace, noise_scale, targets) -> tuple[np.ndarray, Box]:
