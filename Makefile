@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PYTEST := XLA_FLAGS="--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1" OMP_NUM_THREADS=1 \
 	JAX_PLATFORMS=cpu $(BIN)/python -m pytest -n 2
 
-.PHONY: demo test check format clean
+.PHONY: demo test check bench format clean
 
 $(VENV)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -26,6 +26,11 @@ check: $(VENV)/.ready  ## What a commit must pass: lint, format, types, fast tes
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(PYTEST) -m "not slow"
+
+bench: $(VENV)/.ready  ## Speed beside the peers, growth, devices; sets up the peers' own environments. Needs a quiet machine.
+	$(BIN)/python benchmarks/peers.py
+	$(BIN)/python benchmarks/scale.py
+	$(BIN)/python benchmarks/devices.py
 
 format: $(VENV)/.ready
 	$(BIN)/ruff check --fix .
