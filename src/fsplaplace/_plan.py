@@ -19,7 +19,7 @@ LARGEST_DENSE = 2000
 # Ranks are rounded up to a multiple of this with zero columns, so that fits of similar rank share compiled programs.
 RANK_MULTIPLE = 16
 # What the compiled programs of one posterior take (measured on the CPU).
-_PROGRAMS = 90 * 2**20
+_PROGRAMS = 100 * 2**20
 # Points at which ridges, means and variances are compared: context, guard and training points, and the judges.
 _COMPARED = 1500
 
@@ -130,7 +130,7 @@ def plan(
     stages.append(
         PlannedStage(
             "data",
-            columns + directions + block + seen * q * kept * (8 + number),
+            columns + directions + block + 2 * seen * q * kept * (8 + number),
             (x.shape[0] + _COMPARED) * kept * (a_pass + 2.0 * q * kept),
         )
     )
