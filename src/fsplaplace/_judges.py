@@ -57,7 +57,7 @@ class Judges(NamedTuple):
     def divergence(
         self, offsets: Float[np.ndarray, " k"], features: Float[np.ndarray, "k r"], *, missed_as_noise: bool
     ):
-        r"""Mean KL divergence from the exact process to the linearised model $o + \Phi z$, both conditioned on the
+        r"""Mean symmetric divergence (KL) between the exact process and the model $o + \Phi z$, both conditioned on the
         sample, for a new target at each point and at each input of the sample. Time $O(k s (r + s))$."""
         sample = self.sample
         assert sample is not None
@@ -74,8 +74,10 @@ class Judges(NamedTuple):
 
 
 def _divergence(exact: Moments, approximate: Moments, noise: float) -> float:
+    """Both directions count: too narrow is as wrong as spikes between context points."""
     wanted, given = exact.variance + noise, np.maximum(approximate.variance, 0.0) + noise
-    return 0.5 * float(np.mean(((exact.mean - approximate.mean) ** 2 + wanted) / given - 1 + np.log(given / wanted)))
+    squared = (exact.mean - approximate.mean) ** 2
+    return 0.25 * float(np.mean((squared + wanted) / given + (squared + given) / wanted - 2))
 
 
 def _typical(noise: Float[np.ndarray, " sq"]) -> float:

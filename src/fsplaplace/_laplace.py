@@ -19,7 +19,7 @@ from fsplaplace.context import Segments, throughout
 from fsplaplace.likelihoods import Likelihood
 from fsplaplace.linalg import one_blas_thread
 
-_NUM_GUARDS = 200
+_NUM_GUARDS = 300
 _NUM_CONTEXT = 500
 _NUM_TRAINING = 500
 _NEIGHBOURS = 6
@@ -77,8 +77,8 @@ def laplace(
         solver: "dense" (an N x p Jacobian and an N x N eigenproblem), "golub-kahan" (matrix-free), or by size.
         passes: blocks of the matrix-free basis.
         guard_points: points off the context set at which the implied prior is compared with the kernel, the two means
-            are compared, and the precision form's variance is bounded (only if given here, there). By default 200
-            points, half between pairs of context points, half between neighbouring training inputs.
+            are compared, and the precision form's variance is bounded (only if given here, there). By default 300
+            points, two thirds between pairs of context points, the rest between neighbouring training inputs.
         include_training: add up to 500 training inputs (divided by the number of outputs) to the context points of the
             covariance form: the prior must hold where the data are.
         missed_as_noise: add the prior variance that the features miss at a training input,
@@ -165,7 +165,7 @@ def _between(points: Float[Array, "m ..."], X, generator: np.random.Generator, k
     """Points off the context set: between random pairs of its points, and between neighbouring training inputs."""
     values = np.asarray(points)
     local = X.ndim == 2 and X.shape[0] > 1
-    count = _NUM_GUARDS // 2 if local else _NUM_GUARDS
+    count = 2 * _NUM_GUARDS // 3 if local else _NUM_GUARDS
     first, second = generator.integers(0, values.shape[0], (2, count))
     weight = generator.uniform(size=count).astype(values.dtype).reshape(-1, *[1] * (values.ndim - 1))
     across = (1 - weight) * values[first] + weight * values[second]
