@@ -163,7 +163,7 @@ def golub_kahan_bytes(rank: int, passes: int, num_params: int, rows: int, number
     """The basis, or the solution and the posterior made from it; images at the context rows and their normal equations."""
     basis = passes * (rank + 1)
     held = max(passes, 2) * (rank + 1)
-    return float(held * num_params * number + rows * basis * (2 * number + 8) + 3 * 8 * basis**2)
+    return float(held * num_params * number + rows * basis * (3 * number + 16) + 3 * 8 * basis**2)
 
 
 def _block_bytes(model: Model, x, rank: int, budget: float) -> float:
