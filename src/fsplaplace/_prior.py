@@ -51,7 +51,7 @@ class Prior(eqx.Module):
         num_outputs: int | None = None,
     ):
         several = isinstance(kernel, Sequence) and not isinstance(kernel, str)
-        parts: tuple[AbstractKernel, ...] = tuple(kernel) if several else (kernel,)  # pyright: ignore[reportAssignmentType] - a string is refused below
+        parts: tuple[AbstractKernel, ...] = tuple(kernel) if several else (kernel,)  # pyright: ignore[reportAssignmentType, reportArgumentType] - a string is refused below
         if not parts:
             raise ValueError("Prior: kernel is an empty sequence; pass at least one kernel")
         if num_outputs is not None and num_outputs < 1:
