@@ -78,7 +78,6 @@ def measure(task: str, name: str, steps: int) -> dict:
     prediction = posterior.predict(x_test)
     assert prediction.noise_variance is not None  # every task is a regression
     noise = np.asarray(prediction.noise_variance)[:, 0]
-    scores = {"noise_variance": noise}
     arguments = (y_test, prediction.mean[:, 0], prediction.variance[:, 0])
     return {
         "task": task, "method": name, "steps": None if name == "gp" else steps, "rows": len(X), "test_rows": len(x_test),
@@ -86,8 +85,8 @@ def measure(task: str, name: str, steps: int) -> dict:
         "fit_cpu_seconds": fit_cpu, "fit_wall_seconds": fit_wall,
         "predict_cpu_seconds": predict_cpu, "predict_wall_seconds": predict_wall,
         "peak_memory_mib": peak_memory(), "peak_memory_before_mib": before,
-        "log_predictive_density": float(metrics.log_predictive_density(*arguments, **scores)),
-        "expected_log_likelihood": float(metrics.expected_log_likelihood(*arguments, **scores)),
+        "log_predictive_density": float(metrics.log_predictive_density(*arguments, noise_variance=noise)),
+        "expected_log_likelihood": float(metrics.expected_log_likelihood(*arguments, noise_variance=noise)),
         "rmse": float(metrics.rmse(y_test, prediction.mean[:, 0])),
     }  # fmt: skip
 
