@@ -145,7 +145,7 @@ def test_arguments_of_another_type_are_refused(fit, arguments, message):
         ({"solver": "cg"}, r"laplace: solver is 'cg'; pass one of 'auto', 'dense', 'golub-kahan'"),
         ({"rank": 0}, r"laplace: rank is 0; pass 1 or more, or None for no limit"),
         ({"rtol": 0.0}, r"laplace: rtol \(0.0\), delta \(None\) and passes \(3\) must be positive"),
-        ({"delta": -1.0}, r"laplace: rtol \(1e-06\), delta \(-1.0\)"),
+        ({"delta": -1.0}, r"laplace: rtol \(None\), delta \(-1.0\)"),
         ({"memory_budget": 0}, r"memory_budget is 0; pass a positive number of bytes"),
         ({"form": "precision", "mean": "refined"}, r"laplace: the precision form has the network's mean only"),
         (

@@ -4,7 +4,6 @@ import functools
 from typing import NamedTuple
 
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -21,18 +20,15 @@ from fsplaplace._diagnostics import (
 )
 from fsplaplace._jacobian import jacobian_matrix, pull_back, push_forward
 from fsplaplace._judges import MEAN_JITTER, Judges, judges_at, score_means
-from fsplaplace._memory import format_bytes, itemsize
+from fsplaplace._memory import itemsize
 from fsplaplace._model import Model
+from fsplaplace._plan import RANK_MULTIPLE, choose_solver, golub_kahan_passes
 from fsplaplace._posterior import Posterior
 from fsplaplace._precision import to_device
 from fsplaplace._prior import Prior, PriorFactor
 from fsplaplace.likelihoods import Gaussian, Likelihood
 from fsplaplace.linalg import block_golub_kahan, minimum_norm_solve
 
-# Up to this many rows the N x N eigenproblem costs less than the passes it replaces.
-_LARGEST_DENSE = 2000
-# Ranks are rounded up to a multiple of this with zero columns, so that fits of similar rank share compiled programs.
-_RANK_MULTIPLE = 16
 # Guard points times outputs that the ridge is chosen on: enough to rank ridges, small enough to be free.
 _MOST_GUARD_ROWS = 400
 # Directions of the prior below this relative size are dropped, or smaller ones where the noise would show them:
@@ -53,7 +49,7 @@ def covariance_form(
     factor = prior.factor(points, rank=rank, rtol=rtol, memory_budget=budget)
     stages.finish("prior factor", 2 * factor.columns.nbytes)
 
-    solver = _choose_solver(model, factor, solver, budget)
+    solver = choose_solver(points.shape[0] * prior.num_outputs, model.num_params, itemsize(model.dtype), solver, budget)
     judges = judges_at(prior, likelihood, X, targets, guards[: max(1, _MOST_GUARD_ROWS // prior.num_outputs)])
     pulled = _pull_back_prior(model, prior, points, judges, factor, solver, delta, missed_as_noise, passes, budget)
     directions = pulled.directions
@@ -103,19 +99,6 @@ def covariance_form(
     )  # fmt: skip
 
 
-def _choose_solver(model: Model, factor: PriorFactor, solver: str, budget: float) -> str:
-    size = factor.matrix.shape[0]
-    needed = size * model.num_params * (8 + itemsize(model.dtype))
-    if solver == "dense" and needed > budget:
-        raise MemoryError(
-            f"laplace: solver='dense' needs {format_bytes(needed)} for {size} context rows and {model.num_params} weights, but "
-            f"memory_budget is {format_bytes(budget)}; pass solver='golub-kahan'"
-        )
-    if solver != "auto":
-        return solver
-    return "dense" if size <= _LARGEST_DENSE and needed <= budget else "golub-kahan"
-
-
 def _below_noise(prior: Prior, likelihood: Likelihood, points) -> float:
     """Relative size of the directions that may be dropped: together less than a hundredth of the noise at any point.
 
@@ -150,16 +133,13 @@ def _pull_back_prior(
         outputs, jacobian = _outputs_and_jacobian(model, np.concatenate([points, judges.inputs]))
         outputs = np.asarray(outputs, dtype=np.float64)
         residual = prior_mean - outputs[:m]
-        targets = np.column_stack([columns, np.zeros((m * q, -rank % _RANK_MULTIPLE)), residual.ravel()])
+        targets = np.column_stack([columns, np.zeros((m * q, -rank % RANK_MULTIPLE)), residual.ravel()])
         choice = _Choice(judges, outputs[m:].ravel(), rank, missed_as_noise)
         solution = minimum_norm_solve(jacobian, targets, deltas=deltas, loss=choice.loss)
         directions, missed_as_noise = solution.rows, choice.missed_as_noise
     else:
         residual = prior_mean - np.asarray(model(points), dtype=np.float64)
-        # The residual rides along as one more target, on the scale of the others.
-        norm, size = float(np.linalg.norm(residual)), float(np.linalg.norm(columns[:, 0]))
-        unit = residual.ravel() * (size / norm if norm > 0 else 1.0)
-        passes = max(1, min(passes, model.num_params // (rank + 1), m * q // (rank + 1)))
+        passes = golub_kahan_passes(passes, rank, model.num_params, m * q)
 
         def forward(x):
             return lambda rows: push_forward(model, x, rows, budget=budget).reshape(x.shape[0] * q, -1)
@@ -167,14 +147,14 @@ def _pull_back_prior(
         solution = block_golub_kahan(
             forward(points),
             lambda cotangents: pull_back(model, points, cotangents.reshape(m, q, -1), budget=budget),
-            to_device(np.column_stack([columns, unit]), model.dtype),
+            to_device(np.column_stack([columns, residual.ravel()]), model.dtype),
             passes=passes,
             deltas=deltas,
             probe=(forward(judges.points), lambda features: judges.covariance_error(features[:, :rank]))
             if delta is None
             else None,
         )
-        directions = _pad_rank(solution.rows, norm / size)
+        directions = solution.rows
     misfit = np.linalg.norm(solution.reached[:, :rank] - columns) / np.linalg.norm(columns)
     # Few directions stand for many: what they miss is unrelated between data, as noise is.
     missed_as_noise = True if missed_as_noise is None else missed_as_noise
@@ -218,13 +198,6 @@ def candidate_deltas(dtype) -> tuple[float, ...]:
     return tuple(10.0**exponent for exponent in range(smallest, -3))
 
 
-@eqx.filter_jit
-def _pad_rank(solution, last: float):
-    """Zero rows before the last, up to a round number of rows; the last one rescaled."""
-    rank = solution.shape[0] - 1
-    return jnp.pad(solution[:-1], ((0, -rank % _RANK_MULTIPLE + 1), (0, 0))).at[-1].set(last * solution[-1])
-
-
 def _pull_back_bytes(factor: PriorFactor, directions, solver: str, passes: int) -> int:
     if solver == "golub-kahan":
         return (passes + 2) * directions.nbytes
@@ -234,10 +207,11 @@ def _pull_back_bytes(factor: PriorFactor, directions, solver: str, passes: int) 
 def _posterior_weights(directions, precision: Float[np.ndarray, "k k"], rank: int, to_mean: Float[np.ndarray, " k+1"]):
     """S^T, rows s_j with S S^T = S_0 A^{-1} S_0^T, and the shift. Padded directions have no part in A and are dropped."""
     eigenvalues, eigenvectors = np.linalg.eigh(precision[:rank, :rank])
-    rotation = (eigenvectors / np.sqrt(eigenvalues)).T
+    # Over all directions, those without a part as zeros: a slice of them would be one more copy.
+    rotation = np.pad((eigenvectors / np.sqrt(eigenvalues)).T, ((0, 0), (0, directions.shape[0] - rank)))
     return _combine(directions, to_device(rotation, directions.dtype), to_device(to_mean, directions.dtype))
 
 
 @eqx.filter_jit
 def _combine(directions, rotation, to_mean):
-    return rotation @ directions[: rotation.shape[0]], to_mean @ directions
+    return rotation @ directions, to_mean @ directions

@@ -1,5 +1,6 @@
 """What the linearised network sees at inputs: its outputs, and their change along directions in weight space."""
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -27,7 +28,7 @@ class View(NamedTuple):
 def view(model: Model, x: Float[Array, "n ..."], directions: Float[Array, "r p"], *, budget: float) -> View:
     """Outputs and features in blocks of rows that fit the budget. The products are in the weights' dtype."""
     rows = rows_per_block(model, x, directions.shape[0], budget)
-    parts = map_rows(lambda part: _view_block(model, part, directions), x, rows=rows)
+    parts = map_rows(functools.partial(_view_block, model, directions=directions), x, rows=rows)
     return View(*(np.asarray(part, dtype=np.float64) for part in parts))
 
 
