@@ -7,10 +7,7 @@ Writes `benchmarks/results/devices.json` and `devices.md`. Fails if any posterio
 """
 
 import argparse
-import os
 import signal
-import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -19,32 +16,17 @@ from pathlib import Path
 import numpy as np
 from results import markdown_table, write_results
 
-SCRIPT = Path(__file__).resolve().parent.parent / "tests" / "parallel" / "fit.py"
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+from parallel.fit import launch
+
 LAYOUTS = [(1, 1), (2, 1), (4, 1), (8, 1), (1, 2), (1, 4), (2, 4)]
 TOLERANCE = 1e-5
-
-
-def launch(path: Path, devices: int, processes: int) -> list[subprocess.Popen]:
-    """Start the processes of one fit, each with so many virtual devices."""
-    environment = os.environ | {
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
-        "JAX_PLATFORMS": "cpu",
-    }
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        coordinator = f"localhost:{free.getsockname()[1]}"
-    started = []
-    for number in range(processes):
-        together = [coordinator, str(processes), str(number)] if processes > 1 else []
-        command = [sys.executable, str(SCRIPT), str(path), *together]
-        started.append(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True))
-    return started
 
 
 def measure(folder: Path, devices: int, processes: int) -> tuple[dict, dict]:
     path = folder / f"{devices}_{processes}.npz"
     begin = time.perf_counter()
-    for process in launch(path, devices, processes):
+    for process in launch(path, devices=devices, processes=processes):
         _, errors = process.communicate(timeout=600)
         if process.returncode:
             raise SystemExit(f"{processes} processes of {devices} devices: exit {process.returncode}\n{errors}")
@@ -55,7 +37,7 @@ def measure(folder: Path, devices: int, processes: int) -> tuple[dict, dict]:
 def kill_one(folder: Path) -> dict:
     """Kill the second of two processes once both are at work; the first must end by itself and write nothing."""
     path = folder / "killed.npz"
-    first, second = launch(path, 1, 2)
+    first, second = launch(path, devices=1, processes=2)
     time.sleep(8)
     second.send_signal(signal.SIGKILL)
     killed = time.perf_counter()

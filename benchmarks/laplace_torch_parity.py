@@ -99,6 +99,19 @@ def run_ours(task: str, structure: str, arrays: dict[str, np.ndarray]) -> dict[s
         }
 
 
+def torch_network(arrays):
+    """The tanh network whose three layers were written as `weight0`, `bias0` and so on."""
+    import torch
+
+    modules = []
+    for index in range(3):
+        weight, bias = torch.tensor(arrays[f"weight{index}"]), torch.tensor(arrays[f"bias{index}"])
+        layer = torch.nn.Linear(weight.shape[1], weight.shape[0])
+        layer.weight.data, layer.bias.data = weight, bias
+        modules += [layer, torch.nn.Tanh()]
+    return torch.nn.Sequential(*modules[:-1])
+
+
 def run_peer(folder: Path) -> None:
     """Inside the other environment."""
     import torch
@@ -108,13 +121,7 @@ def run_peer(folder: Path) -> None:
     torch.set_default_dtype(torch.float64)
     for task, (noise, precision) in TASKS.items():
         arrays = np.load(folder / f"{task}.npz")
-        modules = []
-        for index in range(3):
-            weight, bias = torch.tensor(arrays[f"weight{index}"]), torch.tensor(arrays[f"bias{index}"])
-            layer = torch.nn.Linear(weight.shape[1], weight.shape[0])
-            layer.weight.data, layer.bias.data = weight, bias
-            modules += [layer, torch.nn.Tanh()]
-        network = torch.nn.Sequential(*modules[:-1])
+        network = torch_network(arrays)
         X, y = torch.tensor(arrays["X"]), torch.tensor(arrays["y"])
         for structure in STRUCTURES.values():
             options = {"sigma_noise": noise} if noise else {}

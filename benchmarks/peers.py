@@ -20,7 +20,7 @@ import venv
 from pathlib import Path
 
 import numpy as np
-from laplace_torch_parity import PEERS, ROOT, ensure_peers
+from laplace_torch_parity import PEERS, ROOT, ensure_peers, torch_network
 from results import markdown_table, write_results
 
 LAPLAX = ROOT / ".venv-laplax"
@@ -106,13 +106,7 @@ def laplace_torch_method(arrays, name: str):
     import torch
     from laplace import FunctionalLaplace, Laplace
 
-    modules = []
-    for i in range(3):
-        weight, bias = torch.tensor(arrays[f"weight{i}"]), torch.tensor(arrays[f"bias{i}"])
-        layer = torch.nn.Linear(weight.shape[1], weight.shape[0])
-        layer.weight.data, layer.bias.data = weight, bias
-        modules += [layer, torch.nn.Tanh()]
-    network = torch.nn.Sequential(*modules[:-1])
+    network = torch_network(arrays)
     X, y, x = (torch.tensor(arrays[key], dtype=torch.float32) for key in ("X", "y", "x"))
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(X, y), batch_size=len(X))
 

@@ -38,7 +38,7 @@ def measure_growth(axis: str, size: int) -> dict:
     width = WIDTHS[p] if axis == "p" else 50
     prior, model, X, y, points = _table_problem(n, m, width, smooth=True)
     options = dict(rank=32, passes=2, solver="golub-kahan", include_training=False)
-    plan = fsp.plan(model, prior, X, points, **options)  # type: ignore[arg-type] - options of one dictionary
+    plan = fsp.plan(model, prior, X, points, **options)
 
     def fit():
         return fsp.laplace(
@@ -150,7 +150,7 @@ def _large(model, prior, X, labels, points, test, guards, *, rank: int, passes: 
     import fsplaplace as fsp
 
     options = dict(rank=rank, passes=passes, solver="golub-kahan", include_training=False, memory_budget=12 * 2**30)
-    plan = fsp.plan(model, prior, X, points, **options)  # type: ignore[arg-type] - options of one dictionary
+    plan = fsp.plan(model, prior, X, points, **options)
     likelihood = fsp.likelihoods.Categorical(classes)
     jax.block_until_ready(model(model.check_inputs(X)))
     before, in_passes = _peak(), _watch_passes()

@@ -11,7 +11,6 @@ from gpjax.kernels import RBF, AbstractKernel, ICMKernel, Matern12, Matern32
 from gpjax.parameters import CoregionalizationMatrix
 
 import fsplaplace as fsp
-from fsplaplace._judges import judges_at
 
 FORMS = {
     "dense": {"solver": "dense"},
@@ -473,52 +472,3 @@ def test_laplace_leaves_the_model_untouched(small):
     posterior = fsp.laplace(*small, context_points=POINTS)
     np.testing.assert_array_equal(posterior.model.weights, before)
     np.testing.assert_array_equal(small[0].weights, before)
-
-
-# --------------------------------------------------------------------------------------------------------- the judges
-
-
-def test_missed_variance_as_noise_is_the_fully_independent_training_conditional(x64):
-    """Dense reference: features of a network too small for its prior, noise plus what they miss at each input."""
-    prior = fsp.Prior(Matern12(lengthscale=0.3))
-    model = fsp.as_model(fsp.mlp([3], prior=prior, context=fsp.context.Uniform(-1.0, 1.0), key=jr.key(3)))
-    posterior = fsp.laplace(
-        model, prior, fsp.likelihoods.Gaussian(0.1), X, Y, context_points=POINTS, mean="refined", missed_as_noise=True
-    )
-    C = np.asarray(posterior.context_points)
-    jacobian = jax.jit(lambda x: jax.jacobian(lambda w: model.evaluate(model.unravel(w), x)[:, 0])(model.weights))
-    at_context, at_data, at_test = (np.asarray(jacobian(x)) for x in (C, X, TEST))
-    tangent = at_context @ at_context.T
-    ridge = posterior.diagnostics.delta * np.linalg.eigvalsh(tangent)[-1]
-    pull = np.linalg.solve(tangent + ridge * np.eye(len(C)), np.eye(len(C)))
-    implied = at_context.T @ pull @ np.exp(-np.abs(C - C.T) / 0.3) @ pull.T @ at_context
-    own, cross, gram = at_test @ implied @ at_test.T, at_test @ implied @ at_data.T, at_data @ implied @ at_data.T
-    noise = 0.1**2 + np.maximum(1.0 - np.diagonal(gram), 0.0)
-    assert noise.max() > 0.02  # the network does miss something
-    expected = own - cross @ np.linalg.solve(gram + np.diag(noise), cross.T)
-    np.testing.assert_allclose(posterior.covariance(TEST)[:, 0, :, 0], expected, atol=1e-4)
-
-
-def test_choices_are_judged_by_the_divergence_from_the_exact_process(x64):
-    """The divergence of the exact process's own features is zero, and grows when they are scaled or shifted."""
-    prior, likelihood = fsp.Prior(Matern12(lengthscale=0.5)), fsp.likelihoods.Gaussian(0.1)
-    judges = judges_at(prior, likelihood, X, Y[:, None], TEST)
-    assert judges.sample is not None
-    inputs = judges.inputs
-    factor = np.linalg.cholesky(np.exp(-np.abs(inputs - inputs.T) / 0.5) + 1e-12 * np.eye(len(inputs)))
-    offsets = np.zeros(len(inputs))
-    value = judges.divergence(offsets, factor, missed_as_noise=False)
-    assert value == pytest.approx(0.0, abs=1e-8)
-    assert judges.divergence(offsets, 0.5 * factor, missed_as_noise=False) > 0.01
-    assert judges.divergence(offsets + 3.0, factor, missed_as_noise=False) > 0.01
-
-
-def test_rank_follows_the_noise():
-    """Directions that noise of 0.1 would hide are kept where the noise is 0.001."""
-    prior, X = fsp.Prior(RBF(lengthscale=0.5)), np.linspace(-1, 1, 20)[:, None]
-    model = network(prior)
-    ranks = [
-        fsp.laplace(model, prior, fsp.likelihoods.Gaussian(scale), X, X[:, 0], context_points=POINTS).rank
-        for scale in (0.3, 1e-3)
-    ]
-    assert ranks[0] < ranks[1]

@@ -57,7 +57,7 @@ def covariance_form(
 
     places = {"context": subset(points), "guard": subset(guards), "training": subset(X)}
     seen = view(model, stack(places), directions, budget=budget)
-    training = seen[-places["training"].shape[0] :]
+    training = seen.rows(slice(-places["training"].shape[0], None))
     blocks = data_blocks(
         model, likelihood, X, targets, directions,
         num_outputs=prior.num_outputs, budget=budget, known=training if places["training"] is X else None,
@@ -70,7 +70,8 @@ def covariance_form(
     # The shift to the mode takes the place of the shift to the prior mean, in the last row.
     to_mode = np.append(mode.z, 1.0)
     ratios = variance_ratios(prior, places, seen.features[:, :, :-1])
-    at_judges = seen[places["context"].shape[0] :][: judges.points.shape[0]]
+    first = places["context"].shape[0]
+    at_judges = seen.rows(slice(first, first + judges.points.shape[0]))
     means = {"network": at_judges.outputs, "refined": at_judges.outputs + at_judges.features @ to_mode}
     criterion, objectives = score_means(prior, judges, means, blocks, mode)
     chosen = mean if mean != "auto" else min(objectives, key=lambda name: objectives[name])

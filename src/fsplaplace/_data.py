@@ -21,8 +21,9 @@ class View(NamedTuple):
     outputs: Float[np.ndarray, "n q"]
     features: Float[np.ndarray, "n q r"]
 
-    def __getitem__(self, rows: slice) -> "View":  # pyright: ignore[reportIncompatibleMethodOverride] - rows, not fields
-        return View(self.outputs[rows], self.features[rows])
+    def rows(self, part: slice) -> "View":
+        """The view of some of the inputs."""
+        return View(self.outputs[part], self.features[part])
 
 
 def view(model: Model, x: Float[Array, "n ..."], directions: Float[Array, "r p"], *, budget: float) -> View:
@@ -47,7 +48,7 @@ def data_blocks(
         whole = rows >= X.shape[0]
         part = slice(start, start + rows)
         inputs, labels, noise = (X, targets, likelihood) if whole else (X[part], targets[part], likelihood.rows(part))
-        seen = known[part] if known is not None else view(model, inputs, directions, budget=budget)
+        seen = known.rows(part) if known is not None else view(model, inputs, directions, budget=budget)
         features = seen.features[:, :, :-1]
         variance, log_normaliser = None, 0.0
         if isinstance(noise, Gaussian):

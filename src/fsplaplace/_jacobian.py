@@ -7,7 +7,7 @@ not formed: one tangent or reverse pass for each direction runs at the speed of 
 
 import functools
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -95,7 +95,7 @@ def _pull_back(model: Model, x: np.ndarray, cotangents: np.ndarray, rows: int):
     return gather(total)
 
 
-def map_rows(function: Callable[..., Array], x: Float[Array, "n ..."], *, rows: int) -> Array:
+def map_rows(function: Callable[..., Any], x: Float[Array, "n ..."], *, rows: int) -> Any:
     """`function` on blocks of `rows` rows, all of one shape so that one compiled program serves them, concatenated.
 
     Inside `jax.jit` the blocks become a `jax.lax.map`. A `functools.partial` has its arrays put on every device of the

@@ -10,6 +10,7 @@ from fsplaplace._check import check_problem
 from fsplaplace._covariance_form import covariance_form
 from fsplaplace._memory import resolve_budget
 from fsplaplace._model import Model
+from fsplaplace._plan import NUM_TRAINING
 from fsplaplace._posterior import Posterior
 from fsplaplace._precision import to_device
 from fsplaplace._precision_form import precision_form
@@ -21,7 +22,6 @@ from fsplaplace.linalg import one_blas_thread
 
 _NUM_GUARDS = 300
 _NUM_CONTEXT = 500
-_NUM_TRAINING = 500
 _NEIGHBOURS = 6
 
 
@@ -106,7 +106,7 @@ def laplace(
     generator = host_generator(key)
     points = _context_points(model, X, context_points, key)
     if include_training and form == "covariance":
-        points = _with_training(points, X, most=max(1, _NUM_TRAINING // prior.num_outputs), generator=generator)
+        points = _with_training(points, X, most=max(1, NUM_TRAINING // prior.num_outputs), generator=generator)
     given = guard_points is not None
     guards = _checked(model, guard_points, X, "guard_points") if given else _between(points, X, generator, key)
     budget = resolve_budget(memory_budget)

@@ -18,6 +18,8 @@ from fsplaplace._prior import Prior, plan_factor
 LARGEST_DENSE = 2000
 # Ranks are rounded up to a multiple of this with zero columns, so that fits of similar rank share compiled programs.
 RANK_MULTIPLE = 16
+# Training inputs, times outputs, that join the context points.
+NUM_TRAINING = 500
 # What the compiled programs of one posterior take (measured on the CPU).
 _PROGRAMS = 100 * 2**20
 # Points at which ridges, means and variances are compared: context, guard and training points, and the judges.
@@ -103,7 +105,7 @@ def plan(
         raise ValueError(f"plan: rank is {rank}; pass {prior.num_outputs} or more, one for each output")
     x, points = np.asarray(X), np.asarray(context_points)
     budget, number, q = resolve_budget(memory_budget), itemsize(model.dtype), prior.num_outputs
-    num_points = points.shape[0] + (min(x.shape[0], max(1, 500 // q)) if include_training else 0)
+    num_points = points.shape[0] + (min(x.shape[0], max(1, NUM_TRAINING // q)) if include_training else 0)
     rows, p = num_points * q, model.num_params
     factor = plan_factor(prior, num_points, rank, budget)
     kept = min(factor.rank, rows)

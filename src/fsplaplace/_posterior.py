@@ -164,9 +164,10 @@ class Posterior(eqx.Module):
     def misfit_to_noise(self) -> float | None:
         r"""Prior variance that the network's features miss at the training inputs, over the noise variance.
 
-        Well below 1 the posterior is the Gaussian process's. Above it the linearised model explains as function what it
-        cannot represent, and is overconfident: use a wider network, more context points, or a larger noise. None where
-        the likelihood has no noise variance of its own.
+        Well below 1 the posterior is the Gaussian process's. Above it the linearised model explains what it cannot
+        represent as function, and may be overconfident, or (`diagnostics.missed_as_noise`) as noise, and follows the
+        data less closely: use a wider network, more context points, or a larger noise. None where the likelihood has no
+        noise variance of its own.
         """
         if not isinstance(self.likelihood, Gaussian):
             return None
@@ -179,9 +180,10 @@ class Posterior(eqx.Module):
         misfit = self.misfit_to_noise
         if misfit is None or misfit < _CAUTION:
             return str(self.diagnostics)
+        effect = "follows the data less closely" if self.diagnostics.missed_as_noise else "may be overconfident"
         return (
             f"{self.diagnostics}Caution: the features miss {misfit:.3g} times the noise variance at the training inputs, so this "
-            "posterior is overconfident; use a wider network, more context points or a larger noise.\n"
+            f"posterior {effect}; use a wider network, more context points or a larger noise.\n"
         )
 
     def __repr__(self) -> str:

@@ -15,6 +15,7 @@ from paramax import NonTrainable
 
 from fsplaplace import _checkpoint
 from fsplaplace._check import check_problem
+from fsplaplace._jacobian import linearisation
 from fsplaplace._model import Model
 from fsplaplace._prior import Prior, checked_factor
 from fsplaplace._progress import progress_bar
@@ -125,7 +126,7 @@ def train(
         )
         state, record = _checkpoint.restore(checkpoint, (state, record), identity)
 
-    advance = _advance_by_steps if _has_convolution(model, X) else _advance_in_loop
+    advance = _advance_by_steps if linearisation(model, X).convolutional else _advance_in_loop
     with one_blas_thread(), progress_bar("Training", total=steps, show=progress) as report:
         while int(state.step) < steps and not record.stopped(patience, held_out):
             stop = min(steps, (int(state.step) // _CHUNK + 1) * _CHUNK)
@@ -315,11 +316,6 @@ def _is_frozen(node) -> bool:
 
 def _is_trainable(node) -> bool:
     return not _is_frozen(node) and eqx.is_inexact_array(node)
-
-
-def _has_convolution(model: Model, x) -> bool:
-    row = jax.ShapeDtypeStruct((1, *x.shape[1:]), x.dtype)
-    return "conv_general_dilated" in str(jax.make_jaxpr(lambda part: model(part))(row))
 
 
 @eqx.filter_jit

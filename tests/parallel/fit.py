@@ -4,10 +4,29 @@ python fit.py <file to write> [<coordinator> <number of processes> <number of th
 """
 
 import contextlib
+import os
+import socket
+import subprocess
 import sys
 
 import jax
 import numpy as np
+
+
+def launch(path, *, devices: int, processes: int = 1) -> list[subprocess.Popen]:
+    """Start the processes of one fit, each with so many virtual devices."""
+    environment = os.environ | {
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+        "JAX_PLATFORMS": "cpu",
+    }
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        coordinator = f"localhost:{free.getsockname()[1]}"
+    together = [[coordinator, str(processes), str(number)] if processes > 1 else [] for number in range(processes)]
+    return [
+        subprocess.Popen([sys.executable, __file__, path, *process], env=environment, stderr=subprocess.PIPE, text=True)
+        for process in together
+    ]
 
 
 def fit(mesh: bool) -> dict[str, np.ndarray]:

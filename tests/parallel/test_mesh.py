@@ -1,34 +1,11 @@
 """Rows over devices and processes: the posterior is the one of a single device."""
 
-import os
-import socket
-import subprocess
-import sys
-from pathlib import Path
-
 import jax
 import numpy as np
 import pytest
+from parallel.fit import launch
 
 from fsplaplace import parallel
-
-SCRIPT = Path(__file__).with_name("fit.py")
-
-
-def launch(path, devices: int, processes: int = 1):
-    """Start the processes of one fit."""
-    environment = os.environ | {
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
-        "JAX_PLATFORMS": "cpu",
-    }
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        coordinator = f"localhost:{free.getsockname()[1]}"
-    together = [[coordinator, str(processes), str(number)] if processes > 1 else [] for number in range(processes)]
-    return [
-        subprocess.Popen([sys.executable, SCRIPT, path, *process], env=environment, stderr=subprocess.PIPE, text=True)
-        for process in together
-    ]
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +13,9 @@ def fits(tmp_path_factory):
     """The same fit on one device, on eight of one process, and on four of each of two processes."""
     folder = tmp_path_factory.mktemp("fits")
     layouts = {"one": (1, 1), "eight": (8, 1), "two processes": (4, 2)}
-    started = {name: launch(folder / f"{name}.npz", *layout) for name, layout in layouts.items()}
+    started = {
+        name: launch(folder / f"{name}.npz", devices=layout[0], processes=layout[1]) for name, layout in layouts.items()
+    }
     for name, processes in started.items():
         for process in processes:
             _, errors = process.communicate(timeout=300)

@@ -8,9 +8,10 @@ import jax.scipy.linalg as jsl
 import optax
 from jaxtyping import Array, Float
 
+from fsplaplace._jacobian import linearisation
 from fsplaplace._model import Model
 from fsplaplace._prior import Prior
-from fsplaplace._train import _adam, _has_convolution, _is_frozen, _is_trainable
+from fsplaplace._train import _adam, _is_frozen, _is_trainable
 from fsplaplace.baselines._fit_loop import minimise
 from fsplaplace.baselines._mean_field import MeanField
 from fsplaplace.baselines._method import Method, check_function_prior, default_context
@@ -68,7 +69,7 @@ class FVI(Method):
             key=fit_key,
             title="FVI",
             progress=progress,
-            in_loop=not _has_convolution(model, X),
+            in_loop=not linearisation(model, X).convolutional,
         )
         weights, fitted = eqx.combine(best, fixed, is_leaf=_is_frozen)
         centre = model.with_params(model.unravel(weights.mean))

@@ -7,10 +7,10 @@ import jax.scipy.linalg as jsl
 import optax
 from jaxtyping import Array, Float
 
-from fsplaplace._jacobian import jacobian
+from fsplaplace._jacobian import jacobian, linearisation
 from fsplaplace._model import Model
 from fsplaplace._prior import Prior
-from fsplaplace._train import _adam, _has_convolution, _is_frozen, _is_trainable
+from fsplaplace._train import _adam, _is_frozen, _is_trainable
 from fsplaplace.baselines._expected_log_likelihood import expected_log_likelihood
 from fsplaplace.baselines._fit_loop import minimise
 from fsplaplace.baselines._mean_field import MeanField
@@ -60,7 +60,7 @@ class GFSVI(Method):
             key=key,
             title="GFSVI",
             progress=progress,
-            in_loop=not _has_convolution(model, X),
+            in_loop=not linearisation(model, X).convolutional,
         )
         weights, fitted = eqx.combine(best, fixed, is_leaf=_is_frozen)
         return LinearisedPosterior(

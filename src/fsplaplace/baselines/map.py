@@ -10,9 +10,10 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, ArrayLike, Float
 
 from fsplaplace._check import check_problem
+from fsplaplace._jacobian import linearisation
 from fsplaplace._model import Model
 from fsplaplace._random import host_generator
-from fsplaplace._train import _adam, _has_convolution, _hold_out, _is_frozen, _is_trainable
+from fsplaplace._train import _adam, _hold_out, _is_frozen, _is_trainable
 from fsplaplace.baselines._fit_loop import minimise
 from fsplaplace.baselines._method import Method
 from fsplaplace.baselines._posterior import LinearisedPosterior
@@ -59,7 +60,7 @@ class MAP(Method):
             key=key,
             title="MAP",
             progress=progress,
-            in_loop=not _has_convolution(model, X),
+            in_loop=not linearisation(model, X).convolutional,
             validate=None if held_out is None else _HeldOutLoss(model, fixed, held_out[0], jnp.asarray(held_out[1])),
             patience=self.patience,
         )
