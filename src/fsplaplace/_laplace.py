@@ -20,7 +20,7 @@ from fsplaplace.context import Segments, throughout
 from fsplaplace.likelihoods import Likelihood
 from fsplaplace.linalg import one_blas_thread
 
-_NUM_GUARDS = 300
+_NUM_GUARDS = 200
 _NUM_CONTEXT = 500
 _NEIGHBOURS = 6
 
@@ -77,7 +77,7 @@ def laplace(
         solver: "dense" (an N x p Jacobian and an N x N eigenproblem), "golub-kahan" (matrix-free), or by size.
         passes: blocks of the matrix-free basis.
         guard_points: points off the context set at which the implied prior is compared with the kernel, the two means
-            are compared, and the precision form's variance is bounded (only if given here, there). By default 300
+            are compared, and the precision form's variance is bounded (only if given here, there). By default 200
             points, two thirds between pairs of context points, the rest between neighbouring training inputs.
         include_training: add up to 500 training inputs (divided by the number of outputs) to the context points of the
             covariance form: the prior must hold where the data are.
@@ -172,4 +172,4 @@ def _between(points: Float[Array, "m ..."], X, generator: np.random.Generator, k
     if not local:
         return to_device(across)
     near = Segments(X, neighbours=_NEIGHBOURS).sample(_NUM_GUARDS - count, key=key)
-    return to_device(np.concatenate([across, near]))
+    return to_device(generator.permutation(np.concatenate([across, near])))
