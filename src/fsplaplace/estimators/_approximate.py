@@ -21,6 +21,8 @@ from fsplaplace.likelihoods import Likelihood
 
 # Context points of one training step; more of them make the step slow before they make it better.
 _MOST_STEP_CONTEXT = 100
+# Context points come in quarters of the number asked for, so that data sets of similar size share programs.
+_UNITS = 4
 # Beyond this many rows training takes minibatches.
 _MOST_FULL_BATCH = 1024
 _BATCH = 512
@@ -75,12 +77,15 @@ def _baseline(
 
 
 def context_points(X: Float[np.ndarray, "n d"], num_context: int, key: PRNGKeyArray) -> Float[np.ndarray, "m d"]:
-    """Training inputs, up to half of the points, and points throughout the data: always `num_context` in all."""
+    """Training inputs, up to one and a half times `num_context`, and points throughout the data: `num_context` in all, or more
+    where half of it would not be left for the latter. Always a round number."""
     distinct = np.unique(X, axis=0)
-    chosen = host_generator(key).permutation(distinct.shape[0])[: num_context // 2]
-    sampled = np.asarray(throughout(distinct).sample(num_context, key=key), np.float64)
+    chosen = host_generator(key).permutation(distinct.shape[0])[: 3 * num_context // 2]
+    unit = max(1, num_context // _UNITS)
+    total = max(num_context, -(-(chosen.size + num_context // 2) // unit) * unit)
+    sampled = np.asarray(throughout(distinct).sample(total, key=key), np.float64)
     # Every share of the mixture, whatever the number of training inputs.
-    kept = np.linspace(0, num_context - 1, num_context - chosen.size).astype(int)
+    kept = np.linspace(0, total - 1, total - chosen.size).astype(int)
     return np.concatenate([distinct[chosen], sampled[kept]])
 
 
