@@ -18,7 +18,7 @@ from fsplaplace._diagnostics import (
     subset,
     variance_ratios,
 )
-from fsplaplace._jacobian import jacobian_matrix, pull_back, push_forward
+from fsplaplace._jacobian import jacobian_blocks, jacobian_matrix, pull_back, push_forward
 from fsplaplace._judges import MEAN_JITTER, Judges, judges_at, score_means
 from fsplaplace._memory import itemsize
 from fsplaplace._model import Model
@@ -27,7 +27,7 @@ from fsplaplace._posterior import Posterior
 from fsplaplace._precision import to_device
 from fsplaplace._prior import Prior, PriorFactor
 from fsplaplace.likelihoods import Gaussian, Likelihood
-from fsplaplace.linalg import block_golub_kahan, minimum_norm_solve
+from fsplaplace.linalg import Probe, block_golub_kahan, minimum_norm_solve, normal_equations
 
 # Guard points times outputs that the ridge is chosen on: enough to rank ridges, small enough to be free.
 _MOST_GUARD_ROWS = 400
@@ -138,6 +138,8 @@ def _pull_back_prior(
         choice = _Choice(judges, outputs[m:].ravel(), rank, missed_as_noise)
         solution = minimum_norm_solve(jacobian, targets, deltas=deltas, loss=choice.loss)
         directions, missed_as_noise = solution.rows, choice.missed_as_noise
+    elif solver == "normal-equations":
+        return _by_normal_equations(model, prior, points, judges, columns, prior_mean, deltas, missed_as_noise, budget)
     else:
         residual = prior_mean - np.asarray(model(points), dtype=np.float64)
         passes = golub_kahan_passes(passes, rank, model.num_params, m * q)
@@ -160,6 +162,28 @@ def _pull_back_prior(
     # Few directions stand for many: what they miss is unrelated between data, as noise is.
     missed_as_noise = True if missed_as_noise is None else missed_as_noise
     return _PulledBack(directions, float(misfit), solution.delta, missed_as_noise)
+
+
+def _by_normal_equations(
+    model: Model, prior: Prior, points, judges: Judges, columns, prior_mean, deltas, missed_as_noise: bool | None, budget: float
+) -> _PulledBack:  # fmt: skip
+    """For many context points and a network small enough for a p x p matrix: one pass over the points."""
+    q, rank = prior.num_outputs, columns.shape[1]
+    residual = prior_mean - np.asarray(model(points), dtype=np.float64)
+    targets = np.column_stack([columns, residual.ravel()])
+    guards = np.concatenate([block for _, block in jacobian_blocks(model, judges.points, budget=budget)])
+    solution = normal_equations(
+        (
+            (block, targets[rows.start * q : rows.stop * q])
+            for rows, block in jacobian_blocks(model, points, budget=budget)
+        ),
+        deltas=deltas,
+        probe=Probe(guards, lambda features: judges.covariance_error(features[:, :rank])),
+    )
+    sizes = np.linalg.norm(columns, axis=0)
+    misfit = np.linalg.norm(solution.misfit[:rank] * sizes) / np.linalg.norm(sizes)
+    missed_as_noise = True if missed_as_noise is None else missed_as_noise
+    return _PulledBack(to_device(solution.rows, model.dtype), float(misfit), solution.delta, missed_as_noise)
 
 
 class _Choice:
@@ -202,6 +226,8 @@ def candidate_deltas(dtype) -> tuple[float, ...]:
 def _pull_back_bytes(factor: PriorFactor, directions, solver: str, passes: int) -> int:
     if solver == "golub-kahan":
         return (passes + 2) * directions.nbytes
+    if solver == "normal-equations":
+        return 2 * 8 * directions.shape[1] ** 2 + 4 * directions.nbytes
     return factor.matrix.shape[0] * directions.shape[1] * (8 + directions.dtype.itemsize) + 2 * directions.nbytes
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from fsplaplace._glm import Block, Blocks
-from fsplaplace._jacobian import map_rows, push_forward_block, rows_per_block
+from fsplaplace._jacobian import map_rows, pad_rows, push_forward_block, rows_per_block
 from fsplaplace._memory import rows_that_fit
 from fsplaplace._model import Model
 from fsplaplace.likelihoods import Gaussian, Likelihood
@@ -29,8 +29,9 @@ class View(NamedTuple):
 def view(model: Model, x: Float[Array, "n ..."], directions: Float[Array, "r p"], *, budget: float) -> View:
     """Outputs and features in blocks of rows that fit the budget. The products are in the weights' dtype."""
     rows = rows_per_block(model, x, directions.shape[0], budget)
-    parts = map_rows(functools.partial(_view_block, model, directions=directions), x, rows=rows)
-    return View(*(np.asarray(part, dtype=np.float64) for part in parts))
+    padded = pad_rows(np.asarray(x), max(rows, x.shape[0]))
+    parts = map_rows(functools.partial(_view_block, model, directions=directions), padded, rows=rows)
+    return View(*(np.asarray(part[: x.shape[0]], dtype=np.float64) for part in parts))
 
 
 def data_blocks(

@@ -35,7 +35,7 @@ class Diagnostics(eqx.Module):
 
     Attributes:
         form: "covariance" or "precision".
-        solver: "dense", "golub-kahan" or "lanczos".
+        solver: "dense", "normal-equations", "golub-kahan" or "lanczos".
         factorisation: how the prior's covariance at the context points was factored.
         mean: the mean that `predict` returns, "network" or "refined".
         rank: number of directions kept.

@@ -6,7 +6,7 @@ not formed: one tangent or reverse pass for each direction runs at the speed of 
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
@@ -50,6 +50,29 @@ def jacobian_matrix(model: Model, x: Float[Array, "n ..."]) -> Float[Array, "nq 
     return jacobian(model, x).reshape(-1, model.num_params)
 
 
+def jacobian_blocks(
+    model: Model, x: Float[Array, "n ..."], *, budget: float
+) -> Iterator[tuple[slice, Float[np.ndarray, "bq p"]]]:
+    """Slices of the rows of x and the Jacobian there, outputs of one row together, in blocks that fit the budget.
+
+    Blocks of one model have one size, whatever x is, so that one compiled program serves all.
+    """
+    rows, host, model = jacobian_rows(model, x, budget), np.asarray(x), replicate(model)
+    for start in range(0, host.shape[0], rows):
+        part = host[start : start + rows]
+        block = np.asarray(gather(jacobian_matrix(model, shard_rows(pad_rows(part, rows)))))
+        yield slice(start, start + part.shape[0]), block[: block.shape[0] // rows * part.shape[0]]
+
+
+def jacobian_rows(model: Model, x, budget: float) -> int:
+    """Rows of x in a block of `jacobian_blocks`: a quarter of the budget with a copy in float64."""
+    outputs = model.num_outputs(x)
+    size = linearisation(model, x).bytes_per_row + outputs * model.num_params * (2 * itemsize(model.dtype) + 8)
+    most = max(1, _MOST_ROWS["rows"] // outputs)
+    parts = num_shards()
+    return -(-rows_that_fit(size, budget / 4, most=most) // parts) * parts
+
+
 def push_forward(
     model: Model, x: Float[Array, "n ..."], directions: Float[Array, "r p"], *, budget: float
 ) -> Float[Array, "n q r"]:
@@ -90,7 +113,7 @@ def pull_back(
 def _pull_back(model: Model, x: np.ndarray, cotangents: np.ndarray, rows: int):
     total = replicate(jnp.zeros((cotangents.shape[2], model.num_params), model.dtype))
     for start in range(0, x.shape[0], rows):
-        part, seeds = _pad(x[start : start + rows], rows), _pad_zero(cotangents[start : start + rows], rows)
+        part, seeds = pad_rows(x[start : start + rows], rows), _pad_zero(cotangents[start : start + rows], rows)
         total = _add_pulled((model, shard_rows(part), shard_rows(seeds)), total)
     return gather(total)
 
@@ -117,7 +140,7 @@ def map_rows(function: Callable[..., Any], x: Float[Array, "n ..."], *, rows: in
     # Blocks on the host: a slice on the device would compile a program for each start.
     host, parts = np.asarray(x), []
     for start in range(0, count, rows):
-        part = _pad(host[start : start + rows], rows)
+        part = pad_rows(host[start : start + rows], rows)
         parts.append(gather(function(shard_rows(part))) if spread else function(part))
     return jax.tree.map(lambda *leaves: jnp.asarray(np.concatenate(leaves)[:count]), *parts)
 
@@ -170,8 +193,11 @@ def route(model: Model, x, rank: int) -> Route:
 
 def rows_per_block(model: Model, x, rank: int, budget: float) -> int:
     """Rows per block: what a quarter of the budget holds, all blocks of about one size."""
-    count, parts = x.shape[0], num_shards()
-    most = rows_that_fit(bytes_per_row(model, x, rank), budget / 4, most=_MOST_ROWS[route(model, x, rank)] * parts)
+    count, parts, chosen = x.shape[0], num_shards(), route(model, x, rank)
+    most = rows_that_fit(bytes_per_row(model, x, rank), budget / 4, most=_MOST_ROWS[chosen] * parts)
+    if chosen == "rows" and count > most // 4 and most == _MOST_ROWS[chosen]:
+        # A cheap row: blocks of one size for every x, padded, save the compilation of another program.
+        return most
     even = -(-count // -(-count // most))
     return -(-even // parts) * parts
 
@@ -227,7 +253,8 @@ def _chunks(model: Model, x, rank: int) -> list[slice]:
     return [slice(start, start + width) for start in (min(s, rank - width) for s in range(0, rank, width))]
 
 
-def _pad(x: np.ndarray, rows: int) -> np.ndarray:
+def pad_rows(x: np.ndarray, rows: int) -> np.ndarray:
+    """The last row repeated until there are so many."""
     missing = rows - x.shape[0]
     return np.concatenate([x, np.broadcast_to(x[-1:], (missing, *x.shape[1:]))]) if missing else x
 

@@ -38,7 +38,7 @@ def laplace(
     rank: int | None = None,
     rtol: float | None = None,
     delta: float | None = None,
-    solver: Literal["auto", "dense", "golub-kahan"] = "auto",
+    solver: Literal["auto", "dense", "normal-equations", "golub-kahan"] = "auto",
     passes: int = 3,
     guard_points: Float[ArrayLike, "g ..."] | None = None,
     include_training: bool = True,
@@ -74,7 +74,8 @@ def laplace(
             given up to 300 of the data, diverges least from the exact Gaussian process's (Gaussian likelihood, dense
             solver), or the covariance implied there is closest to the prior's: about 1e-10 where the features can hold
             the prior, larger where they would otherwise oscillate between context points.
-        solver: "dense" (an N x p Jacobian and an N x N eigenproblem), "golub-kahan" (matrix-free), or by size.
+        solver: "dense" (an N x p Jacobian and an N x N eigenproblem), "normal-equations" (one pass in blocks and p x p
+            problems: many context points, few weights), "golub-kahan" (matrix-free), or by size.
         passes: blocks of the matrix-free basis.
         guard_points: points off the context set at which the implied prior is compared with the kernel, the two means
             are compared, and the precision form's variance is bounded (only if given here, there). By default 300
@@ -94,7 +95,7 @@ def laplace(
     for name, value, allowed in (
         ("form", form, ("covariance", "precision")),
         ("mean", mean, ("auto", "network", "refined")),
-        ("solver", solver, ("auto", "dense", "golub-kahan")),
+        ("solver", solver, ("auto", "dense", "normal-equations", "golub-kahan")),
     ):
         if value not in allowed:
             raise ValueError(f"laplace: {name} is {value!r}; pass one of {', '.join(map(repr, allowed))}")

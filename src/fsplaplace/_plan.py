@@ -9,13 +9,15 @@ from jaxtyping import ArrayLike, Float
 from rich.console import Console
 from rich.table import Table
 
-from fsplaplace._jacobian import bytes_per_row, route, rows_per_block
+from fsplaplace._jacobian import bytes_per_row, jacobian_rows, route, rows_per_block
 from fsplaplace._memory import format_bytes, itemsize, resolve_budget
 from fsplaplace._model import Model
 from fsplaplace._prior import Prior, plan_factor
 
 # Up to this many rows the N x N eigenproblem costs less than the passes it replaces.
 LARGEST_DENSE = 2000
+# Beyond it, up to this many weights, the p x p normal equations cost less than the passes and their compilation.
+LARGEST_NORMAL = 4000
 # Ranks are rounded up to a multiple of this with zero columns, so that fits of similar rank share compiled programs.
 RANK_MULTIPLE = 16
 # Training inputs, times outputs, that join the context points.
@@ -24,6 +26,8 @@ NUM_TRAINING = 500
 _PROGRAMS = 100 * 2**20
 # Points at which ridges, means and variances are compared: context, guard and training points, and the judges.
 _COMPARED = 1500
+# Ridges that are compared.
+_RIDGES = 7
 
 
 class PlannedStage(eqx.Module):
@@ -38,7 +42,7 @@ class Plan(eqx.Module):
     """What `laplace` will do; prints as a table.
 
     Attributes:
-        solver: "dense" or "golub-kahan".
+        solver: "dense", "normal-equations" or "golub-kahan".
         factorisation: "eigh" or "pivoted Cholesky".
         route: how products with the Jacobian are computed: "directions", "rows" or "convolutions".
         rank: the most directions; the prior may have fewer.
@@ -91,7 +95,7 @@ def plan(
     context_points: Float[ArrayLike, "m ..."],
     *,
     rank: int | None = None,
-    solver: Literal["auto", "dense", "golub-kahan"] = "auto",
+    solver: Literal["auto", "dense", "normal-equations", "golub-kahan"] = "auto",
     passes: int = 3,
     include_training: bool = True,
     memory_budget: float | None = None,
@@ -119,6 +123,11 @@ def plan(
         together = rows + _COMPARED // 4
         size = together * p * (8 + number) + 3 * 8.0 * together**2 + 2 * directions
         flops = together * (a_pass + 2.0 * rows * p) + 9.0 * rows**3 + 2.0 * rows * kept * p
+    elif chosen == "normal-equations":
+        passes = 1
+        block = jacobian_rows(model, points, budget) * q
+        size = 2 * 8.0 * p**2 + 3 * 8.0 * p * (kept + 1) + 2 * directions + block * p * (8 + 2 * number)
+        flops = rows * (a_pass + p * (p + 2.0 * kept)) + _RIDGES * (p**3 / 3 + 4.0 * p**2 * _COMPARED // 4)
     else:
         passes = golub_kahan_passes(passes, kept, p, rows)
         size = golub_kahan_bytes(kept, passes, p, rows, number) + _block_bytes(model, points, kept, budget)
@@ -144,7 +153,8 @@ def plan(
 
 
 def choose_solver(rows: int, num_params: int, number: int, solver: str, budget: float) -> str:
-    """ "dense" where the N x p Jacobian fits the budget and its Gram matrix is small; else "golub-kahan"."""
+    """ "dense" where the N x p Jacobian fits the budget and its Gram matrix is small; "normal-equations" where the p x p
+    matrix is; else "golub-kahan"."""
     needed = rows * num_params * (8 + number)
     if solver == "dense" and needed > budget:
         raise MemoryError(
@@ -153,7 +163,10 @@ def choose_solver(rows: int, num_params: int, number: int, solver: str, budget: 
         )
     if solver != "auto":
         return solver
-    return "dense" if rows <= LARGEST_DENSE and needed <= budget else "golub-kahan"
+    if rows <= LARGEST_DENSE and needed <= budget:
+        return "dense"
+    small = num_params <= LARGEST_NORMAL and 2 * 8 * num_params**2 <= budget / 2
+    return "normal-equations" if rows > LARGEST_DENSE and small else "golub-kahan"
 
 
 def golub_kahan_passes(passes: int, rank: int, num_params: int, rows: int) -> int:
