@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 from fsplaplace import _glm
 from fsplaplace._data import data_blocks, view
 from fsplaplace._diagnostics import (
+    MOST_POINTS,
     Diagnostics,
     Stages,
     missed_variance,
@@ -26,6 +27,7 @@ from fsplaplace._plan import RANK_MULTIPLE, choose_solver, golub_kahan_passes
 from fsplaplace._posterior import Posterior
 from fsplaplace._precision import to_device
 from fsplaplace._prior import Prior, PriorFactor
+from fsplaplace._rows import Rows
 from fsplaplace.likelihoods import Gaussian, Likelihood
 from fsplaplace.linalg import Probe, block_golub_kahan, minimum_norm_solve, normal_equations
 
@@ -39,7 +41,7 @@ _DROPPED = 0.01
 
 
 def covariance_form(
-    model: Model, prior: Prior, likelihood: Likelihood, X, targets, points, guards, *,
+    model: Model, prior: Prior, likelihood: Likelihood, data: Rows, points, guards, *,
     mean: str, rank: int | None, rtol: float | None, delta: float | None, solver: str, passes: int,
     missed_as_noise: bool | None, budget: float,
 ) -> Posterior:  # fmt: skip
@@ -50,22 +52,23 @@ def covariance_form(
     stages.finish("prior factor", 2 * factor.columns.nbytes)
 
     solver = choose_solver(points.shape[0] * prior.num_outputs, model.num_params, itemsize(model.dtype), solver, budget)
-    judges = judges_at(prior, likelihood, X, targets, guards[: max(1, _MOST_GUARD_ROWS // prior.num_outputs)])
+    judges = judges_at(prior, likelihood, data, guards[: max(1, _MOST_GUARD_ROWS // prior.num_outputs)])
     pulled = _pull_back_prior(model, prior, points, judges, factor, solver, delta, missed_as_noise, passes, budget)
     directions = pulled.directions
     stages.finish(f"pull-back ({solver})", _pull_back_bytes(factor, directions, solver, passes))
 
-    places = {"context": subset(points), "guard": subset(guards), "training": subset(X)}
+    training_points = data.spread(MOST_POINTS).inputs
+    places = {"context": subset(points), "guard": subset(guards), "training": training_points}
     seen = view(model, stack(places), directions, budget=budget)
-    training = seen.rows(slice(-places["training"].shape[0], None))
+    training = seen.rows(slice(-training_points.shape[0], None))
     blocks = data_blocks(
-        model, likelihood, X, targets, directions,
-        num_outputs=prior.num_outputs, budget=budget, known=training if places["training"] is X else None,
+        model, likelihood, data, directions,
+        num_outputs=prior.num_outputs, budget=budget, known=training if training_points.shape[0] == data.num_rows else None,
         missed=functools.partial(missed_variance, prior) if pulled.missed_as_noise else None,
     )  # fmt: skip
     mode = _glm.posterior_mode(blocks, directions.shape[0] - 1)
     log_evidence = -mode.value - 0.5 * np.linalg.slogdet(mode.precision)[1]
-    stages.finish("data", X.shape[0] * prior.num_outputs * directions.shape[0] * 8)
+    stages.finish("data", data.num_rows * prior.num_outputs * directions.shape[0] * 8)
 
     # The shift to the mode takes the place of the shift to the prior mean, in the last row.
     to_mode = np.append(mode.z, 1.0)
@@ -73,7 +76,7 @@ def covariance_form(
     first = places["context"].shape[0]
     at_judges = seen.rows(slice(first, first + judges.points.shape[0]))
     means = {"network": at_judges.outputs, "refined": at_judges.outputs + at_judges.features @ to_mode}
-    criterion, objectives = score_means(prior, judges, means, blocks, mode)
+    criterion, objectives = score_means(prior, judges, means, mode)
     chosen = mean if mean != "auto" else min(objectives, key=lambda name: objectives[name])
     stages.finish("diagnostics", seen.features.nbytes)
 

@@ -12,7 +12,7 @@ from fsplaplace._memory import format_bytes
 from fsplaplace._precision import to_device
 from fsplaplace._prior import Prior
 
-_MOST_POINTS = 500
+MOST_POINTS = 500
 
 
 class Ratio(eqx.Module):
@@ -109,7 +109,7 @@ class Stages:
 
 def subset(x: Float[Array, "n ..."]) -> Float[Array, "k ..."]:
     """At most 500 of the points, evenly spaced through the set."""
-    return x if x.shape[0] <= _MOST_POINTS else to_device(np.asarray(x)[:: -(-x.shape[0] // _MOST_POINTS)])
+    return x if x.shape[0] <= MOST_POINTS else to_device(np.asarray(x)[:: -(-x.shape[0] // MOST_POINTS)])
 
 
 def stack(places: dict[str, Array]) -> Float[Array, "k ..."]:

@@ -1,5 +1,6 @@
 """What `laplace` will do and what it will cost, before it is done."""
 
+from collections.abc import Iterable
 from typing import Literal
 
 import equinox as eqx
@@ -10,9 +11,10 @@ from rich.console import Console
 from rich.table import Table
 
 from fsplaplace._jacobian import bytes_per_row, jacobian_rows, route, rows_per_block
-from fsplaplace._memory import format_bytes, itemsize, resolve_budget
+from fsplaplace._memory import format_bytes, itemsize, resolve_budget, rows_of_data
 from fsplaplace._model import Model
 from fsplaplace._prior import Prior, plan_factor
+from fsplaplace._rows import num_rows_and_example
 
 # Up to this many rows the N x N eigenproblem costs less than the passes it replaces.
 LARGEST_DENSE = 2000
@@ -91,7 +93,7 @@ class Plan(eqx.Module):
 def plan(
     model: Model,
     prior: Prior,
-    X: Float[ArrayLike, "n ..."],
+    X: Float[ArrayLike, "n ..."] | Iterable[tuple[ArrayLike, ArrayLike]],
     context_points: Float[ArrayLike, "m ..."],
     *,
     rank: int | None = None,
@@ -107,9 +109,9 @@ def plan(
     """
     if rank is not None and rank < prior.num_outputs:
         raise ValueError(f"plan: rank is {rank}; pass {prior.num_outputs} or more, one for each output")
-    x, points = np.asarray(X), np.asarray(context_points)
+    (n, x), points = num_rows_and_example(X), np.asarray(context_points)
     budget, number, q = resolve_budget(memory_budget), itemsize(model.dtype), prior.num_outputs
-    num_points = points.shape[0] + (min(x.shape[0], max(1, NUM_TRAINING // q)) if include_training else 0)
+    num_points = points.shape[0] + (min(n, max(1, NUM_TRAINING // q)) if include_training else 0)
     rows, p = num_points * q, model.num_params
     factor = plan_factor(prior, num_points, rank, budget)
     kept = min(factor.rank, rows)
@@ -136,13 +138,13 @@ def plan(
         pushed = (2 * num_points + _COMPARED // 4) * passes * (kept + 1) * a_pass
         flops = pushed + 8.0 * p * (kept + 1) ** 2 * passes * (passes + 1) + 2.0 * rows * (passes * (kept + 1)) ** 2
     stages.append(PlannedStage(f"pull-back ({chosen})", columns + size, flops))
-    seen = min(x.shape[0], max(1, int(budget / 4 // (16 * q * kept)))) + _COMPARED
+    seen = rows_of_data(16 * q * kept, budget, num_rows=n) + _COMPARED
     block = _block_bytes(model, x, kept, budget)
     stages.append(
         PlannedStage(
             "data",
             columns + directions + block + 2 * seen * q * kept * (8 + number),
-            (x.shape[0] + _COMPARED) * kept * (a_pass + 2.0 * q * kept),
+            (n + _COMPARED) * kept * (a_pass + 2.0 * q * kept),
         )
     )
     stages.append(PlannedStage("posterior", columns + 2.0 * directions, 2.0 * kept**2 * p + 9.0 * kept**3))
