@@ -23,7 +23,7 @@ from fsplaplace._jacobian import jacobian_blocks, jacobian_matrix, pull_back, pu
 from fsplaplace._judges import MEAN_JITTER, Judges, judges_at, score_means
 from fsplaplace._memory import itemsize
 from fsplaplace._model import Model
-from fsplaplace._plan import RANK_MULTIPLE, choose_solver, golub_kahan_passes
+from fsplaplace._plan import RANK_MULTIPLE, choose_solver, golub_kahan_bytes, golub_kahan_passes
 from fsplaplace._posterior import Posterior
 from fsplaplace._precision import to_device
 from fsplaplace._prior import Prior, PriorFactor
@@ -38,6 +38,8 @@ _MOST_GUARD_ROWS = 400
 _RTOL = 1e-6
 _SMALLEST_RTOL = 1e-12
 _DROPPED = 0.01
+# A factor of many points is complete with all but this share of the prior variance, or less if that shows in the noise.
+_MISSED = 1e-3
 
 
 def covariance_form(
@@ -48,7 +50,8 @@ def covariance_form(
     """Steps 1 to 6 of the covariance form; see `fsplaplace.laplace`."""
     stages = Stages()
     rtol = _below_noise(prior, likelihood, points) if rtol is None else rtol
-    factor = prior.factor(points, rank=rank, rtol=rtol, memory_budget=budget)
+    captured = 1 - min(_MISSED, rtol * points.shape[0] * prior.num_outputs)
+    factor = prior.factor(points, rank=rank, rtol=rtol, captured=captured, memory_budget=budget)
     stages.finish("prior factor", 2 * factor.columns.nbytes)
 
     solver = choose_solver(points.shape[0] * prior.num_outputs, model.num_params, itemsize(model.dtype), solver, budget)
@@ -146,6 +149,7 @@ def _pull_back_prior(
     else:
         residual = prior_mean - np.asarray(model(points), dtype=np.float64)
         passes = golub_kahan_passes(passes, rank, model.num_params, m * q)
+        golub_kahan_bytes(model, points, m * q, rank, passes, budget, caller="laplace")
 
         def forward(x):
             return lambda rows: push_forward(model, x, rows, budget=budget).reshape(x.shape[0] * q, -1)

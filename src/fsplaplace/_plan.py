@@ -132,9 +132,7 @@ def plan(
         flops = rows * (a_pass + p * (p + 2.0 * kept)) + _RIDGES * (p**3 / 3 + 4.0 * p**2 * _COMPARED // 4)
     else:
         passes = golub_kahan_passes(passes, kept, p, rows)
-        size = golub_kahan_bytes(kept, passes, p, rows, number) + _block_bytes(model, points, kept, budget)
-        if size > budget:
-            raise MemoryError(_what_fits(model, points, rows, kept, passes, number, size, budget))
+        size = golub_kahan_bytes(model, points, rows, kept, passes, budget, caller="plan")
         pushed = (2 * num_points + _COMPARED // 4) * passes * (kept + 1) * a_pass
         flops = pushed + 8.0 * p * (kept + 1) ** 2 * passes * (passes + 1) + 2.0 * rows * (passes * (kept + 1)) ** 2
     stages.append(PlannedStage(f"pull-back ({chosen})", columns + size, flops))
@@ -176,23 +174,31 @@ def golub_kahan_passes(passes: int, rank: int, num_params: int, rows: int) -> in
     return max(1, min(passes, num_params // (rank + 1), rows // (rank + 1)))
 
 
-def golub_kahan_bytes(rank: int, passes: int, num_params: int, rows: int, number: int) -> float:
+def golub_kahan_bytes(model: Model, points, rows: int, rank: int, passes: int, budget: float, *, caller: str) -> float:
+    """What the matrix-free solver takes; refused, with the rank that would fit, where that is more than the budget."""
+    size = _golub_kahan_bytes(model, points, rows, rank, passes, budget)
+    if size > budget:
+        raise MemoryError(f"{caller}: {_what_fits(model, points, rows, rank, passes, size, budget)}")
+    return size
+
+
+def _golub_kahan_bytes(model: Model, points, rows: int, rank: int, passes: int, budget: float) -> float:
     """The basis, or the solution and the posterior made from it; images at the context rows and their normal equations."""
-    basis = passes * (rank + 1)
+    basis, number = passes * (rank + 1), itemsize(model.dtype)
     held = max(passes, 2) * (rank + 1)
-    return float(held * num_params * number + rows * basis * (3 * number + 16) + 3 * 8 * basis**2)
+    arrays = held * model.num_params * number + rows * basis * (3 * number + 16) + 3 * 8 * basis**2
+    return float(arrays + _block_bytes(model, points, rank, budget))
 
 
 def _block_bytes(model: Model, x, rank: int, budget: float) -> float:
     return rows_per_block(model, x, rank, budget) * bytes_per_row(model, x, rank)
 
 
-def _what_fits(model: Model, points, rows: int, rank: int, passes: int, number: int, size: float, budget: float) -> str:
+def _what_fits(model: Model, points, rows: int, rank: int, passes: int, size: float, budget: float) -> str:
     """The largest rank that the budget holds, by bisection."""
 
     def fits(rank: int, passes: int) -> bool:
-        block = _block_bytes(model, points, rank, budget)
-        return golub_kahan_bytes(rank, passes, model.num_params, rows, number) + block <= budget
+        return _golub_kahan_bytes(model, points, rows, rank, passes, budget) <= budget
 
     options = []
     for fewer in dict.fromkeys((passes, min(passes, 2))):
@@ -203,7 +209,7 @@ def _what_fits(model: Model, points, rows: int, rank: int, passes: int, number: 
         if low:
             options.append(f"rank={low}" + (f" with passes={fewer}" if fewer != passes else ""))
     return (
-        f"plan: rank {rank} with {passes} passes needs {format_bytes(size)} for {model.num_params} weights, but memory_budget is "
+        f"rank {rank} with {passes} passes needs {format_bytes(size)} for {model.num_params} weights, but memory_budget is "
         f"{format_bytes(budget)}; "
         + (f"pass {' or '.join(options)}, or a larger memory_budget" if options else "no rank fits it")
     )
