@@ -62,7 +62,11 @@ def covariance_form(
 
     training_points = data.spread(MOST_POINTS).inputs
     places = {"context": subset(points), "guard": subset(guards), "training": training_points}
-    seen = view(model, stack(places), directions, budget=budget)
+    # What the matrix-free solver has reached at the context points is not computed again.
+    reached = pulled.reached
+    seen = view(
+        model, stack({k: x for k, x in places.items() if k != "context" or reached is None}), directions, budget=budget
+    )
     training = seen.rows(slice(-training_points.shape[0], None))
     blocks = data_blocks(
         model, likelihood, data, directions,
@@ -75,8 +79,9 @@ def covariance_form(
 
     # The shift to the mode takes the place of the shift to the prior mean, in the last row.
     to_mode = np.append(mode.z, 1.0)
-    ratios = variance_ratios(prior, places, seen.features[:, :, :-1])
-    first = places["context"].shape[0]
+    features = seen.features if reached is None else np.concatenate([reached, seen.features])
+    ratios = variance_ratios(prior, places, features[:, :, :-1])
+    first = places["context"].shape[0] if reached is None else 0
     at_judges = seen.rows(slice(first, first + judges.points.shape[0]))
     means = {"network": at_judges.outputs, "refined": at_judges.outputs + at_judges.features @ to_mode}
     criterion, objectives = score_means(prior, judges, means, mode)
@@ -120,12 +125,14 @@ def _below_noise(prior: Prior, likelihood: Likelihood, points) -> float:
 
 class _PulledBack(NamedTuple):
     """Rows of S_0 (their number rounded up with zeros), last the shift that moves the network to the prior mean at the
-    context points; how far the network's features miss the prior factor; the ridge; whether that is taken as noise."""
+    context points; how far the network's features miss the prior factor; the ridge; whether that is taken as noise; and what
+    was reached at `subset(points)`, where the solver knows it."""
 
     directions: Float[Array, "r+1 p"]
     misfit: float
     delta: float
     missed_as_noise: bool
+    reached: Float[np.ndarray, "k q r+1"] | None = None
 
 
 def _pull_back_prior(
@@ -168,7 +175,8 @@ def _pull_back_prior(
     misfit = np.linalg.norm(solution.reached[:, :rank] - columns) / np.linalg.norm(columns)
     # Few directions stand for many: what they miss is unrelated between data, as noise is.
     missed_as_noise = True if missed_as_noise is None else missed_as_noise
-    return _PulledBack(directions, float(misfit), solution.delta, missed_as_noise)
+    reached = solution.reached.reshape(m, q, -1)[:: -(-m // MOST_POINTS)] if solver == "golub-kahan" else None
+    return _PulledBack(directions, float(misfit), solution.delta, missed_as_noise, reached)
 
 
 def _by_normal_equations(
