@@ -78,7 +78,11 @@ def test_a_generator_is_refused_with_what_to_pass_instead():
     ("change", "error", "message"),
     [
         (lambda: (np.full((5, 2), np.nan), np.zeros(5)), ValueError, "batch 1: X has NaN or infinite values"),
-        (lambda: (np.zeros((5, 3)), np.zeros(5)), ValueError, r"batch 1 has rows of shape \(3,\), but batch 0 has \(2,\)"),
+        (
+            lambda: (np.zeros((5, 3)), np.zeros(5)),
+            ValueError,
+            r"batch 1 has rows of shape \(3,\), but batch 0 has \(2,\)",
+        ),
         (lambda: (np.zeros((5, 2)), np.zeros(4)), ValueError, "batch 1: .*4"),
         (lambda: np.zeros((5, 2)), TypeError, r"batch 1 is a ndarray; pass pairs \(X, y\)"),
     ],
