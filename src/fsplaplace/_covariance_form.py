@@ -144,12 +144,14 @@ def _pull_back_prior(
     deltas = candidate_deltas(model.dtype) if delta is None else (delta,)
     prior_mean = np.asarray(_prior_mean(prior, points), dtype=np.float64)
     if solver == "dense":
-        outputs, jacobian = _outputs_and_jacobian(model, np.concatenate([points, judges.inputs]))
+        inputs, judged = _joined(np.asarray(points), judges.inputs)
+        outputs, jacobian = _outputs_and_jacobian(model, inputs)
         outputs = np.asarray(outputs, dtype=np.float64)
         residual = prior_mean - outputs[:m]
         targets = np.column_stack([columns, np.zeros((m * q, -rank % RANK_MULTIPLE)), residual.ravel()])
-        choice = _Choice(judges, outputs[m:].ravel(), rank, missed_as_noise)
-        solution = minimum_norm_solve(jacobian, targets, deltas=deltas, loss=choice.loss)
+        choice = _Choice(judges, outputs[judged].ravel(), rank, missed_as_noise)
+        probes = (judged[:, None] * q + np.arange(q)).ravel()
+        solution = minimum_norm_solve(jacobian, targets, deltas=deltas, loss=choice.loss, probes=probes)
         directions, missed_as_noise = solution.rows, choice.missed_as_noise
     elif solver == "normal-equations":
         return _by_normal_equations(model, prior, points, judges, columns, prior_mean, deltas, missed_as_noise, budget)
@@ -220,6 +222,16 @@ class _Choice:
         if losses[best] < self.lowest:
             self.missed_as_noise, self.lowest = best, losses[best]
         return losses[best]
+
+
+def _joined(points: Float[np.ndarray, "m ..."], others: Float[np.ndarray, "g ..."]):
+    """The points and those of the others that are not among them, and where in that all of the others are."""
+    place = {row.tobytes(): index for index, row in enumerate(points)}
+    new = [row for row in others if row.tobytes() not in place]
+    place.update((row.tobytes(), points.shape[0] + index) for index, row in enumerate(new))
+    return np.concatenate([points, *([np.stack(new)] if new else [])]), np.array(
+        [place[row.tobytes()] for row in others]
+    )
 
 
 @eqx.filter_jit

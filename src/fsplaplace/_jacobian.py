@@ -223,11 +223,7 @@ class Linearisation(NamedTuple):
 
 def linearisation(model: Model, x: Float[Array, "n ..."]) -> Linearisation:
     """From the shapes alone: nothing is computed, and networks of one shape are looked at once."""
-    leaves = [
-        jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) if isinstance(leaf, jax.Array | np.ndarray) else leaf
-        for leaf in jax.tree.leaves(model)
-    ]
-    return _linearisation(jax.tree.structure(model), tuple(leaves), tuple(x.shape[1:]))
+    return _linearisation(*model.shapes, tuple(x.shape[1:]))
 
 
 @functools.lru_cache(maxsize=64)

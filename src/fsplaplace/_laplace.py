@@ -11,7 +11,7 @@ from fsplaplace._check import check_rows
 from fsplaplace._covariance_form import covariance_form
 from fsplaplace._memory import resolve_budget
 from fsplaplace._model import Model
-from fsplaplace._plan import NUM_TRAINING
+from fsplaplace._plan import num_training
 from fsplaplace._posterior import Posterior
 from fsplaplace._precision import to_device
 from fsplaplace._precision_form import precision_form
@@ -22,7 +22,7 @@ from fsplaplace.context import Segments, throughout
 from fsplaplace.likelihoods import Likelihood
 from fsplaplace.linalg import one_blas_thread
 
-_NUM_GUARDS = 300
+_NUM_GUARDS = 200
 _NUM_CONTEXT = 500
 _NEIGHBOURS = 6
 
@@ -64,8 +64,8 @@ def laplace(
             each time it is iterated over (a list, a torch DataLoader). What does not fit is read again for each
             pass, in blocks; memory does not grow with n.
         context_points: where the prior is enforced, (m, ...): cover every place you will predict at, and include the
-            training inputs. Repeated points count once. By default 500 points of `context.throughout(X)` and up
-            to 500 training inputs.
+            training inputs. Repeated points count once. By default 500 points of `context.throughout(X)` and the
+            training inputs, see `include_training`.
         form: "covariance", or "precision" for the paper's algorithm.
         mean: what `predict` returns as mean: the network's output; the mode of the linearised model ("refined"), which
             finishes what training left undone; or the better of the two at the guard points ("auto"): the one closer to
@@ -84,10 +84,10 @@ def laplace(
             problems: many context points, few weights), "golub-kahan" (matrix-free), or by size.
         passes: blocks of the matrix-free basis.
         guard_points: points off the context set at which the implied prior is compared with the kernel, the two means
-            are compared, and the precision form's variance is bounded (only if given here, there). By default 300
+            are compared, and the precision form's variance is bounded (only if given here, there). By default 200
             points, two thirds between pairs of context points, the rest between neighbouring training inputs.
-        include_training: add up to 500 training inputs (divided by the number of outputs) to the context points of the
-            covariance form: the prior must hold where the data are.
+        include_training: add training inputs to the context points of the covariance form, up to 2,000 rows (points times
+            outputs) in all, and at least 500: the prior must hold where the data are.
         missed_as_noise: add the prior variance that the features miss at a training input,
             $\max(0, k(x_i, x_i) - \lVert J_i S_0 \rVert^2)$, to the variance of Gaussian noise there, as the fully
             independent training conditional of sparse Gaussian processes does (covariance form). Without it what the
@@ -113,7 +113,8 @@ def laplace(
     generator = host_generator(key)
     points = _context_points(model, data, context_points, key)
     if include_training and form == "covariance":
-        points = _with_training(points, data, most=max(1, NUM_TRAINING // prior.num_outputs), generator=generator)
+        most = num_training(points.shape[0], prior.num_outputs)
+        points = _with_training(points, data, most=most, generator=generator)
     given = guard_points is not None
     guards = _checked(model, guard_points, data, "guard_points") if given else _between(points, data, generator, key)
     budget = resolve_budget(memory_budget)
@@ -179,4 +180,4 @@ def _between(points: Float[Array, "m ..."], data: Rows, generator: np.random.Gen
     if not local:
         return to_device(across)
     near = Segments(data.held().inputs, neighbours=_NEIGHBOURS).sample(_NUM_GUARDS - count, key=key)
-    return to_device(np.concatenate([across, near]))
+    return to_device(generator.permutation(np.concatenate([across, near])))

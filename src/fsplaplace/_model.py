@@ -1,5 +1,6 @@
 """A network as one pure function of its weights and a batch of inputs."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -65,8 +66,16 @@ class Model(eqx.Module):
 
     def num_outputs(self, x: Float[Array, "n ..."]) -> int:
         """q, the width of the flattened output for inputs like these."""
-        row = jax.ShapeDtypeStruct((1, *x.shape[1:]), self.dtype)
-        return eqx.filter_eval_shape(_evaluate_row, self, row).shape[1]
+        return _num_outputs(*self.shapes, tuple(x.shape[1:]))
+
+    @property
+    def shapes(self) -> tuple:
+        """The network's structure and leaves with shapes for arrays: what may be cached by."""
+        leaves = [
+            jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) if isinstance(leaf, jax.Array | np.ndarray) else leaf
+            for leaf in jax.tree.leaves(self)
+        ]
+        return jax.tree.structure(self), tuple(leaves)
 
     @property
     def dtype(self):
@@ -118,8 +127,11 @@ def _evaluate(model: Model, x):
     return model.evaluate(model.params, x)
 
 
-def _evaluate_row(model: Model, x):
-    return model.evaluate(model.params, x)
+@functools.lru_cache(maxsize=64)
+def _num_outputs(structure, leaves, row: tuple[int, ...]) -> int:
+    model: Model = jax.tree.unflatten(structure, leaves)
+    inputs = jax.ShapeDtypeStruct((1, *row), model.dtype)
+    return eqx.filter_eval_shape(lambda model, x: model.evaluate(model.params, x), model, inputs).shape[1]
 
 
 def split(tree: PyTree, mask: Mask | None, *, name: str) -> tuple[PyTree, PyTree]:

@@ -336,14 +336,14 @@ def place_columns(prior: Prior, parts: list[Float[np.ndarray, "N k"]]) -> Float[
     return columns
 
 
-def checked_factor(prior: Prior, block: Float[np.ndarray, "N N"], *, tolerance: float):
+def checked_factor(prior: Prior, block: Float[np.ndarray, "N N"], *, tolerance: float, rtol: float = 0.0):
     """`psd_factor` of a block of `gram`; refused if not finite, or negative in some direction by more than rounding."""
     if not np.all(np.isfinite(block)):
         raise ValueError(
             f"Prior: the kernel {_kernel_name(prior)} gave NaN or infinite covariances at the context points; check its "
             "parameters and the scale of the inputs"
         )
-    columns, eigenvalues = psd_factor(block)
+    columns, eigenvalues = psd_factor(block, rtol=rtol)
     largest, smallest = float(eigenvalues[0]), float(eigenvalues[-1])
     if largest <= 0 or smallest < -tolerance * largest:
         raise ValueError(
@@ -354,9 +354,9 @@ def checked_factor(prior: Prior, block: Float[np.ndarray, "N N"], *, tolerance: 
 
 
 def _eigen_columns(prior: Prior, block, rtol: float, limit: int):
-    columns, eigenvalues = checked_factor(prior, block, tolerance=_INDEFINITE)
+    columns, eigenvalues = checked_factor(prior, block, tolerance=_INDEFINITE, rtol=rtol)
     keep = min(int(np.sum(eigenvalues > rtol * eigenvalues[0])), limit)
-    return columns[:, :keep], float(np.sum(eigenvalues[:keep])), float(np.sum(eigenvalues))
+    return columns[:, :keep], float(np.sum(eigenvalues[:keep])), float(np.trace(block))
 
 
 @eqx.filter_jit

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
 
-from fsplaplace.linalg import block_golub_kahan, minimum_norm_solve, one_blas_thread, psd_factor, ridge
+from fsplaplace.linalg import block_golub_kahan, eigenpairs, minimum_norm_solve, one_blas_thread, psd_factor, ridge
 
 DELTA = 1e-3
 
@@ -108,6 +108,42 @@ def test_psd_factor_is_the_positive_part_with_signed_eigenvalues():
     columns, eigenvalues = psd_factor((vectors * [4.0, 1.0, 0.0, -2.0]) @ vectors.T)
     np.testing.assert_allclose(eigenvalues, [4, 1, 0, -2], atol=1e-14)
     np.testing.assert_allclose(columns @ columns.T, (vectors * [4.0, 1.0, 0.0, 0.0]) @ vectors.T, atol=1e-7)
+
+
+def smooth_covariance(size=120):
+    x = np.linspace(0, 4, size)
+    return np.exp(-0.5 * (x[:, None] - x) ** 2)
+
+
+@pytest.mark.parametrize("rtol", [1e-4, 1e-8])
+def test_few_eigenpairs_are_those_of_the_whole_matrix(rtol):
+    matrix = smooth_covariance()
+    eigenvalues, eigenvectors = eigenpairs(matrix, rtol=rtol)
+    wanted = np.linalg.eigvalsh(matrix)[::-1]
+    assert np.sum(wanted > rtol * wanted[0]) <= eigenvalues.size <= 30
+    np.testing.assert_allclose(eigenvalues, wanted[: eigenvalues.size], atol=0.01 * rtol * wanted[0])
+    np.testing.assert_allclose((eigenvectors * eigenvalues) @ eigenvectors.T, matrix, atol=0.01 * rtol * wanted[0])
+    large = eigenvectors[:, eigenvalues > rtol * wanted[0]]
+    np.testing.assert_allclose(large.T @ large, np.eye(large.shape[1]), atol=1e-6)
+
+
+def test_an_indefinite_matrix_of_low_rank_keeps_its_negative_eigenvalue():
+    matrix = smooth_covariance()
+    direction = np.linalg.qr(np.random.default_rng(6).normal(size=(120, 1)))[0]
+    eigenvalues, _ = eigenpairs(matrix - 0.5 * direction @ direction.T, rtol=1e-6)
+    assert eigenvalues[-1] < -0.4
+
+
+def test_probes_may_be_rows_of_the_matrix_itself(problem):
+    J, B = problem
+    seen = []
+
+    def loss(reached):
+        seen.append(reached)
+        return 0.0
+
+    solution = minimum_norm_solve(jnp.asarray(J), B, deltas=[DELTA], loss=loss, probes=np.array([3, 1]))
+    np.testing.assert_allclose(seen[0], solution.reached[[3, 1]], rtol=1e-5)
 
 
 def test_one_blas_thread_restores_the_setting():

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from gpjax.kernels import RBF, Matern12
 from gpjax.parameters import val
+from scipy.stats import multivariate_normal
 
 import fsplaplace as fsp
+from fsplaplace._jacobian import jacobian_matrix
 from fsplaplace._precision import to_double
 from fsplaplace.tuning import tune, tune_and_train
 from fsplaplace.tuning._linearised import linearise, log_evidence
@@ -71,6 +73,33 @@ def test_evidence_counts_missed_variance_as_noise_where_laplace_does():
         assert float(value) == pytest.approx(float(posterior.log_evidence), rel=2e-3)
         values[missed] = float(value)
     assert abs(values[True] - values[False]) > 1.0
+
+
+def test_evidence_away_from_context_points_is_that_of_the_prior_mean_and_the_features(posteriors):
+    """Not of the network's own outputs there: it may have learnt them from the same targets."""
+    model = posteriors["Gaussian"].model
+    prior, points, delta, noise = (
+        fsp.Prior(RBF(lengthscale=0.8), mean=0.3),
+        np.linspace(-2.5, 2.5, 5)[:, None],
+        1e-6,
+        0.4,
+    )
+    linearised = linearise(
+        model,
+        jnp.asarray(points),
+        jnp.asarray(X),
+        jnp.asarray(Y)[:, None],
+        delta=delta,
+        missed_as_noise=False,
+        budget=1e9,
+    )
+    at_data, at_points = (np.asarray(jacobian_matrix(model, jnp.asarray(x)), float) for x in (X, points))
+    own = at_points @ at_points.T
+    moved = at_data @ at_points.T @ np.linalg.inv(own + delta * np.linalg.norm(own, 2) * np.eye(5))
+    covariance = moved @ np.exp(-0.5 * (points - points.T) ** 2 / 0.8**2) @ moved.T + noise**2 * np.eye(30)
+    with jax.enable_x64(True):
+        value = log_evidence(linearised, to_double(prior), to_double(fsp.likelihoods.Gaussian(noise)))
+    assert float(value) == pytest.approx(multivariate_normal.logpdf(Y, np.full(30, 0.3), covariance), rel=1e-4)
 
 
 @pytest.mark.parametrize("case", ["Gaussian", "Categorical"])

@@ -1,5 +1,6 @@
 """Matrix-free linear algebra: knows matrices and operators, never a network or a kernel."""
 
+from fsplaplace.linalg._eigen import eigenpairs as eigenpairs
 from fsplaplace.linalg._eigen import psd_factor as psd_factor
 from fsplaplace.linalg._golub_kahan import block_golub_kahan as block_golub_kahan
 from fsplaplace.linalg._lanczos import lanczos_inverse_factor as lanczos_inverse_factor

@@ -7,7 +7,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
+
+from fsplaplace.linalg._eigen import eigenpairs
 
 
 class Solution(NamedTuple):
@@ -31,6 +33,7 @@ def minimum_norm_solve(
     *,
     deltas: Sequence[float],
     loss: Callable[[Float[np.ndarray, "g r"]], float] | None = None,
+    probes: Int[np.ndarray, " g"] | None = None,
 ) -> Solution:
     r"""Rows $s_j^\top$ of $S_0 = J^\top (J J^\top + \delta \lVert J \rVert^2 I)^{-1} B$ for a wide matrix.
 
@@ -38,11 +41,12 @@ def minimum_norm_solve(
     values of $\delta$ (around 1e-10): hence float64 inside, whatever the matrix's dtype, which the solution gets.
 
     Args:
-        matrix: $J$ in its first n rows, n at most a few thousand; rows after them are probes.
+        matrix: $J$ in its first n rows, n at most a few thousand, and further rows for probes.
         targets: $B$, of shape (n, r).
         deltas: the ridge, relative to the square of the largest singular value of $J$: one value, or several of which
             the one with the lowest loss at the probes is taken.
         loss: of what a solution reaches at the probes; needed for several values.
+        probes: rows of the matrix at which that is; all after the first n by default.
 
     Time $O(n^2 p + n^3 + n p r)$, memory $O(n p + r p)$; each further ridge costs $O(g n r)$.
     """
@@ -50,9 +54,10 @@ def minimum_norm_solve(
     with jax.enable_x64(True):
         products = np.asarray(_product(matrix, count))
         gram = products[:count]
-        eigenvalues, eigenvectors = np.linalg.eigh(gram)
+        eigenvalues, eigenvectors = eigenpairs(gram, rtol=min(deltas))
         rotated = eigenvectors.T @ targets
-        probe = None if loss is None else Probe(products[count:] @ eigenvectors, loss)
+        at_probes = products[count:] if probes is None else products[probes]
+        probe = None if loss is None else Probe(at_probes @ eigenvectors, loss)
         damping = _choose(np.maximum(eigenvalues, 0.0), rotated, deltas, probe)
         coefficients = eigenvectors @ (damping.filter[:, None] * rotated)
         return Solution(_combine(coefficients, matrix), gram @ coefficients, damping.delta)
@@ -95,7 +100,7 @@ class _Damping(NamedTuple):
 
 def _choose(eigenvalues, rotated, deltas, probe: Probe | None) -> _Damping:
     """The filter 1 / (lambda + delta lambda_max) whose solution has the lowest loss at the probe."""
-    candidates = [_Damping(delta, _inverse(eigenvalues + delta * eigenvalues[-1])) for delta in deltas]
+    candidates = [_Damping(delta, _inverse(eigenvalues + delta * np.max(eigenvalues))) for delta in deltas]
     if probe is None and len(candidates) > 1:
         raise ValueError(f"{len(candidates)} values of delta need a probe to choose between them")
     if probe is None:

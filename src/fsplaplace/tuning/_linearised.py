@@ -1,9 +1,13 @@
 r"""The linearised network as a Gaussian model in r coordinates whose prior depends on the kernel, and its evidence.
 
-With the network fixed, outputs at the training inputs are $f(X) + \Psi (u - f(C))$, where u are the values at the
+With the network fixed, outputs at the training inputs are $\mu(X) + \Psi (u - \mu(C))$, where u are the values at the
 context points, $u \sim \mathcal N(\mu(C), \Sigma_\theta(C, C))$, and
 $\Psi = J_X J_C^\top (J_C J_C^\top + \delta \lVert J_C \rVert^2 I)^{-1}$ does not depend on the kernel. With
-$\Psi = U T$, U orthonormal, everything the kernel decides happens in the r coordinates $g = T (u - f(C))$.
+$\Psi = U T$, U orthonormal, everything the kernel decides happens in the r coordinates $g = T (u - \mu(C))$.
+
+The mean is the prior's own, not that of the linearised network, $f(X) + \Psi (\mu(C) - f(C))$: at training inputs that are not
+among the context points the latter keeps some of what the network learnt from the same targets, and the evidence would
+count them twice.
 """
 
 import math
@@ -34,8 +38,6 @@ class LinearisedModel(eqx.Module):
     Attributes:
         coordinates: T, (r, m, q).
         features: U, (n, q, r).
-        network: f(X), (n, q).
-        at_context: f(C), (m, q).
         points: C.
         targets: y, as the likelihood wants them.
         inputs: X.
@@ -44,8 +46,6 @@ class LinearisedModel(eqx.Module):
 
     coordinates: Float[Array, "r m q"]
     features: Float[Array, "n q r"]
-    network: Float[Array, "n q"]
-    at_context: Float[Array, "m q"]
     points: Float[Array, "m ..."]
     targets: Shaped[Array, "n ..."]
     inputs: Float[Array, "n ..."]
@@ -56,12 +56,11 @@ class LinearisedModel(eqx.Module):
         """r."""
         return self.coordinates.shape[0]
 
-    def prior_moments(self, prior: Prior) -> tuple[Float[Array, " r"], Float[Array, "r r"]]:
-        r"""Mean $T(\mu(C) - f(C))$ and covariance $T \Sigma T^\top$ of the coordinates. Time $O(m^2 q r)$."""
-        mean = jnp.einsum("rmq,mq->r", self.coordinates, prior.mean_at(self.points) - self.at_context)
+    def covariance(self, prior: Prior) -> Float[Array, "r r"]:
+        r"""$T \Sigma T^\top$, the prior covariance of the coordinates. Time $O(m^2 q r)$."""
         blocks = prior.to_blocks(jnp.moveaxis(self.coordinates, 0, 2))
         products = prior.from_blocks(prior.gram(self.points) @ blocks)
-        return mean, jnp.einsum("rmq,mqs->rs", self.coordinates, products)
+        return jnp.einsum("rmq,mqs->rs", self.coordinates, products)
 
 
 def linearise(
@@ -69,12 +68,11 @@ def linearise(
     delta: float, missed_as_noise: bool, budget: float,
 ) -> LinearisedModel:  # fmt: skip
     """The linearised model in float64. Time $O((N + n q) N p)$, memory $O((N + n q) p)$ for N context rows."""
-    network, at_context = (np.asarray(model(x), dtype=np.float64) for x in (X, points))
-    m, q = at_context.shape
-    needed = (network.size + at_context.size) * model.num_params * (8 + itemsize(model.dtype))
+    n, m, q = X.shape[0], points.shape[0], model.num_outputs(X)
+    needed = (n + m) * q * model.num_params * (8 + itemsize(model.dtype))
     if needed > budget:
         raise MemoryError(
-            f"tune: the Jacobians at {m} context points and {X.shape[0]} rows need {format_bytes(needed)}, but "
+            f"tune: the Jacobians at {m} context points and {n} rows need {format_bytes(needed)}, but "
             f"memory_budget is {format_bytes(budget)}; pass fewer context_points to laplace, or fewer rows"
         )
     rows, columns = jacobian_matrix(model, X), jacobian_matrix(model, points)
@@ -87,9 +85,7 @@ def linearise(
         rank = int(np.sum(singular > _RELATIVE_RANK * singular[0]))
         return LinearisedModel(
             coordinates=jnp.asarray((singular[:rank, None] * right[:rank]).reshape(rank, m, q)),
-            features=jnp.asarray(left[:, :rank].reshape(*network.shape, rank)),
-            network=jnp.asarray(network),
-            at_context=jnp.asarray(at_context),
+            features=jnp.asarray(left[:, :rank].reshape(n, q, rank)),
             points=to_double(points),
             targets=to_double(targets),
             inputs=to_double(X),
@@ -102,7 +98,7 @@ def log_evidence(linearised: LinearisedModel, prior: Prior, likelihood: Likeliho
 
     Time $O(m^2 q r + r^3)$ for a Gaussian likelihood whose noise is shared by rows, else $O(n q r^2)$ more.
     """
-    return _evidence(linearised, prior, likelihood, *_prior_factor(linearised, prior))
+    return _evidence(linearised, prior, likelihood, _prior_factor(linearised, prior))
 
 
 def log_evidence_and_misfit(
@@ -110,37 +106,34 @@ def log_evidence_and_misfit(
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
     r"""The log evidence, and the mean over the data of $|k(x_i, x_i) - \lVert \Phi_i \rVert^2| / \sigma_i^2$: how far the
     linearised network is from the prior whose evidence it stands for."""
-    mean, lower = _prior_factor(linearised, prior)
+    lower = _prior_factor(linearised, prior)
     gap = prior.variance(linearised.inputs) - jnp.sum((linearised.features @ lower) ** 2, axis=2)
     misfit = jnp.mean(jnp.abs(gap) / jnp.broadcast_to(likelihood.scale**2, gap.shape))
-    return _evidence(linearised, prior, likelihood, mean, lower), misfit
+    return _evidence(linearised, prior, likelihood, lower), misfit
 
 
 def _prior_factor(linearised: LinearisedModel, prior: Prior):
-    mean, covariance = linearised.prior_moments(prior)
+    covariance = linearised.covariance(prior)
     nugget = _NUGGET * jnp.mean(jnp.diagonal(covariance))
-    return mean, jnp.linalg.cholesky(covariance + nugget * jnp.eye(linearised.rank, dtype=covariance.dtype))
+    return jnp.linalg.cholesky(covariance + nugget * jnp.eye(linearised.rank, dtype=covariance.dtype))
 
 
-def _evidence(linearised: LinearisedModel, prior: Prior, likelihood: Likelihood, mean, lower):
+def _evidence(linearised: LinearisedModel, prior: Prior, likelihood: Likelihood, lower):
+    mean = prior.mean_at(linearised.inputs)
     if isinstance(likelihood, Gaussian):
         return _gaussian(linearised, prior, likelihood, mean, lower)
     return _laplace(linearised, likelihood, mean, lower)
 
 
 def _gaussian(linearised: LinearisedModel, prior: Prior, likelihood: Gaussian, mean, lower):
-    n, q = linearised.network.shape
-    variance = jnp.broadcast_to(likelihood.scale**2, (n, q))
-    if linearised.missed_as_noise:
-        implied = jnp.sum((linearised.features @ lower) ** 2, axis=2)
-        variance = variance + jnp.maximum(prior.variance(linearised.inputs) - implied, 0.0)
-    residual = linearised.targets - linearised.network
+    n, q = mean.shape
+    variance = _noise(linearised, prior, likelihood, lower)
+    residual = linearised.targets - mean
     if jnp.ndim(likelihood.scale) == 0 and not linearised.missed_as_noise:
         # U has orthonormal columns: no pass over the data.
         gram = jnp.eye(linearised.rank) / likelihood.scale**2
     else:
         gram = jnp.einsum("nqr,nq,nqs->rs", linearised.features, 1 / variance, linearised.features)
-    residual = residual - linearised.features @ mean
     right = lower.T @ jnp.einsum("nqr,nq->r", linearised.features, residual / variance)
     factor = jnp.linalg.cholesky(jnp.eye(linearised.rank) + lower.T @ gram @ lower)
     explained = jsl.solve_triangular(factor, right, lower=True)
@@ -149,11 +142,20 @@ def _gaussian(linearised: LinearisedModel, prior: Prior, likelihood: Gaussian, m
     return -0.5 * (quadratic + log_determinant + n * q * math.log(2 * math.pi))
 
 
+def _noise(linearised: LinearisedModel, prior: Prior, likelihood: Gaussian, lower) -> Float[Array, "n q"]:
+    """The variance of each target given the function, with that which the features miss where it is taken as noise."""
+    variance = jnp.broadcast_to(likelihood.scale**2, linearised.features.shape[:2])
+    if not linearised.missed_as_noise:
+        return variance
+    implied = jnp.sum((linearised.features @ lower) ** 2, axis=2)
+    return variance + jnp.maximum(prior.variance(linearised.inputs) - implied, 0.0)
+
+
 def _laplace(linearised: LinearisedModel, likelihood: Likelihood, mean, lower):
     """At the mode, whose derivative is that of one more Newton step (the implicit function theorem)."""
 
     def outputs(z, mean, lower):
-        return linearised.network + linearised.features @ (mean + lower @ z)
+        return mean + linearised.features @ (lower @ z)
 
     def objective(z, mean, lower):
         log_likelihood = jnp.sum(likelihood.log_prob(outputs(z, mean, lower), linearised.targets))

@@ -23,7 +23,12 @@ from fsplaplace.context import Sampler
 from fsplaplace.likelihoods import Gaussian, Likelihood
 from fsplaplace.linalg import one_blas_thread
 from fsplaplace.tuning._fit_prior import with_log_scale
-from fsplaplace.tuning._linearised import LinearisedModel, linearise, log_evidence, log_evidence_and_misfit
+from fsplaplace.tuning._linearised import (
+    LinearisedModel,
+    linearise,
+    log_evidence,
+    log_evidence_and_misfit,
+)
 from fsplaplace.tuning._optimize import Box, maximize
 from fsplaplace.tuning._parameters import ParameterSpace
 from fsplaplace.tuning._report import FitReport, bound_notes, parameter_rows
@@ -31,6 +36,8 @@ from fsplaplace.tuning._starts import redundant_parameters
 
 # How far from its value before a parameter may move, as a factor.
 _REACH = 30.0
+# The misfit to the noise may grow by a tenth before it costs evidence: the start is not at the edge.
+_SLACK = 1.1
 
 
 class Tuned(eqx.Module):
@@ -61,7 +68,7 @@ def tune(
 
     the network staying as it is. The evidence depends on the kernel only through the r x r prior covariance of the
     directions that the data sees, so no step passes through the network. It never ends below where it began, and
-    gains nothing from a prior that the network holds worse than the present one, relative to the noise: the evidence of
+    gains nothing from a prior that the network holds clearly worse than the present one, relative to the noise: the evidence of
     features that cannot follow the prior rewards small noise and short length scales where the exact one does not.
 
     Args:
@@ -103,7 +110,8 @@ def tune(
             space = ParameterSpace(double, skip=redundant_parameters(double), profile_mean=False)
             start, box = _around(space, noise_scale, np.asarray(linearised.targets))
             evidence = _Evidence(space, linearised, to_double(likelihood), noise_scale is not None, jnp.inf)
-            evidence = eqx.tree_at(lambda tree: tree.allowed, evidence, float(_parts(jnp.asarray(start), evidence)[1]))
+            at_start = float(_parts(jnp.asarray(start), evidence)[1])
+            evidence = eqx.tree_at(lambda tree: tree.allowed, evidence, _SLACK * at_start)
             best = maximize(evidence, start, box, max_steps=max_steps)
             value = float(_parts(jnp.asarray(best.vector), evidence)[0])
     if not np.isfinite(best.value):
@@ -187,7 +195,7 @@ def _value_and_gradient(vector, evidence: _Evidence):
     def value(vector):
         log_evidence, misfit = _parts(vector, evidence)
         excess = jnp.maximum(misfit - evidence.allowed, 0.0)
-        return log_evidence - 0.5 * evidence.linearised.network.size * excess
+        return log_evidence - 0.5 * math.prod(evidence.linearised.features.shape[:2]) * excess
 
     return eqx.filter_value_and_grad(value)(vector)
 
