@@ -21,6 +21,7 @@ from fsplaplace._memory import itemsize, rows_that_fit
 from fsplaplace._model import Model
 from fsplaplace.parallel import gather, num_shards, replicate, shard_rows
 
+_Rows = Float[Array, "n ..."] | Float[np.ndarray, "n ..."]
 Route = Literal["directions", "rows", "convolutions"]
 # Rows in a block: more gain nothing, the matrix products already run at full speed.
 _MOST_ROWS: dict[Route, int] = {"directions": 4096, "rows": 1024, "convolutions": 1024}
@@ -33,7 +34,7 @@ _LARGEST_ROW = 50_000
 
 
 @eqx.filter_jit
-def jacobian(model: Model, x: Float[Array, "n ..."]) -> Float[Array, "n q p"]:
+def jacobian(model: Model, x: _Rows) -> Float[Array, "n q p"]:
     """The Jacobian of each row. Memory $O(n q p)$."""
 
     def one(row):
@@ -45,7 +46,7 @@ def jacobian(model: Model, x: Float[Array, "n ..."]) -> Float[Array, "n q p"]:
 
 
 @eqx.filter_jit
-def jacobian_matrix(model: Model, x: Float[Array, "n ..."]) -> Float[Array, "nq p"]:
+def jacobian_matrix(model: Model, x: _Rows) -> Float[Array, "nq p"]:
     """The Jacobian of all rows as one matrix, points first."""
     return jacobian(model, x).reshape(-1, model.num_params)
 
@@ -118,7 +119,7 @@ def _pull_back(model: Model, x: np.ndarray, cotangents: np.ndarray, rows: int):
     return gather(total)
 
 
-def map_rows(function: Callable[..., Any], x: Float[Array, "n ..."], *, rows: int) -> Any:
+def map_rows(function: Callable[..., Any], x: _Rows, *, rows: int) -> Any:
     """`function` on blocks of `rows` rows, all of one shape so that one compiled program serves them, concatenated.
 
     Inside `jax.jit` the blocks become a `jax.lax.map`. A `functools.partial` has its arrays put on every device of the

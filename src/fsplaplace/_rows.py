@@ -33,13 +33,11 @@ class Rows:
     ):
         """`parts` starts a pass over the data, in order; `take` gathers rows where that needs no pass."""
         self._parts, self._take = parts, take
-        sizes, self.row_shape = [], None
-        for part in parts():
-            self.row_shape = part.inputs.shape[1:] if self.row_shape is None else self.row_shape
-            sizes.append(part.inputs.shape[0])
-        if self.row_shape is None:
+        shapes = [part.inputs.shape for part in parts()]
+        if not shapes:
             raise ValueError("X has no batches; pass at least one, as (X, y)")
-        self.num_rows = sum(sizes)
+        self.num_rows: int = sum(shape[0] for shape in shapes)
+        self.row_shape: tuple[int, ...] = shapes[0][1:]
 
     def blocks(self, size: int) -> Iterator[tuple[slice, Part]]:
         """All rows in order, so many at a time, with where they are; the last block may have fewer."""

@@ -1,13 +1,14 @@
 """Ridge-regularised least squares with many rows and few unknowns, from blocks of rows, in float64."""
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 from scipy.linalg import cho_solve
-from scipy.linalg.blas import dsymv, dsyrk
-from scipy.linalg.lapack import dpotrf
+from scipy.linalg.blas import dsymv, dsyrk  # pyright: ignore[reportAttributeAccessIssue] - compiled, without stubs
+from scipy.linalg.lapack import dpotrf  # pyright: ignore[reportAttributeAccessIssue] - compiled, without stubs
 from scipy.sparse.linalg import LinearOperator, eigsh
 
 from fsplaplace.linalg._ridge import Probe
@@ -62,17 +63,18 @@ def normal_equations(
 
 def _accumulate(blocks):
     r"""$J^\top J$ (its lower triangle), $J^\top B$ and the squared norms of the columns of $B$."""
-    gram = pulled = size = None
-    for matrix, targets in blocks:
+    stream = iter(blocks)
+    first = next(stream, None)
+    if first is None:
+        raise ValueError("normal_equations: there are no blocks; pass at least one")
+    unknowns, columns = first[0].shape[1], first[1].shape[1]
+    gram = np.zeros((unknowns, unknowns), order="F")
+    pulled, size = np.zeros((unknowns, columns)), np.zeros(columns)
+    for matrix, targets in itertools.chain([first], stream):
         matrix, targets = np.asarray(matrix, dtype=np.float64), np.asarray(targets, dtype=np.float64)
-        if gram is None:
-            gram = np.zeros((matrix.shape[1],) * 2, order="F")
-            pulled, size = np.zeros((matrix.shape[1], targets.shape[1])), np.zeros(targets.shape[1])
         gram = dsyrk(1.0, matrix.T, beta=1.0, c=gram, lower=1, overwrite_c=1)
         pulled += matrix.T @ targets
         size += np.sum(targets**2, axis=0)
-    if gram is None:
-        raise ValueError("normal_equations: there are no blocks; pass at least one")
     return gram, pulled, size
 
 
