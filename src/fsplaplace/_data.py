@@ -9,7 +9,14 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from fsplaplace._glm import Block, Blocks
-from fsplaplace._jacobian import map_rows, pad_rows, push_forward_block, rows_per_block
+from fsplaplace._jacobian import (
+    map_rows,
+    outputs_and_products,
+    pad_rows,
+    push_forward_block,
+    route,
+    rows_per_block,
+)
 from fsplaplace._memory import rows_of_data
 from fsplaplace._model import Model
 from fsplaplace._rows import Rows
@@ -29,6 +36,9 @@ class View(NamedTuple):
 
 def view(model: Model, x: Float[Array, "n ..."], directions: Float[Array, "r p"], *, budget: float) -> View:
     """Outputs and features in blocks of rows that fit the budget. The products are in the weights' dtype."""
+    if route(model, x, directions.shape[0]) == "convolutions":
+        parts = outputs_and_products(model, x, directions, budget=budget)
+        return View(*(np.asarray(part, dtype=np.float64) for part in parts))
     rows = rows_per_block(model, x, directions.shape[0], budget)
     padded = pad_rows(np.asarray(x), max(rows, x.shape[0]))
     parts = map_rows(functools.partial(_view_block, model, directions=directions), padded, rows=rows)

@@ -81,8 +81,9 @@ def push_forward(
 
     Time: r tangent passes; memory: the result plus one block.
     """
-    rows = rows_per_block(model, x, directions.shape[0], budget)
-    chunks = [slice(None)] if isinstance(x, Tracer) else _chunks(model, x, directions.shape[0])
+    traced, rank = isinstance(x, Tracer), directions.shape[0]
+    rows = rows_per_block(model, x, rank if traced else directions_together(model, x, rank), budget)
+    chunks = [slice(None)] if traced else _chunks(model, x, rank)
     if len(chunks) == 1:
         return map_rows(functools.partial(push_forward_block, model, directions=directions), x, rows=rows)
     host = np.asarray(directions)
@@ -100,8 +101,9 @@ def pull_back(
 
     Time: r reverse passes; memory: the result plus one block.
     """
-    rows = rows_per_block(model, x, cotangents.shape[2], budget)
-    chunks = _chunks(model, x, cotangents.shape[2])
+    rank = cotangents.shape[2]
+    rows = rows_per_block(model, x, directions_together(model, x, rank), budget)
+    chunks = _chunks(model, x, rank)
     inputs, seeds, model = np.asarray(x), np.asarray(cotangents), replicate(model)
     if len(chunks) == 1:
         return _pull_back(model, inputs, seeds, rows)
@@ -192,6 +194,24 @@ def route(model: Model, x, rank: int) -> Route:
     return "rows" if many and model.num_outputs(x) * model.num_params <= _LARGEST_ROW else "directions"
 
 
+def directions_together(model: Model, x, rank: int) -> int:
+    """How many of r directions go through the network together, outside of `jax.jit`."""
+    return min(rank, _CONVOLUTION_DIRECTIONS) if route(model, x, rank) == "convolutions" else rank
+
+
+def outputs_and_products(
+    model: Model, x: _Rows, directions: Float[Array, "r p"], *, budget: float
+) -> tuple[Float[Array, "n q"], Float[Array, "n q r"]]:
+    """$f(x)$ and $J(x) V$ of a network with convolutions, outside of `jax.jit`, a few directions at a time."""
+    outputs = map_rows(functools.partial(_outputs, model), x, rows=rows_per_block(model, x, 1, budget))
+    return outputs, push_forward(model, jnp.asarray(x), directions, budget=budget)
+
+
+@eqx.filter_jit
+def _outputs(model: Model, x):
+    return model(x)
+
+
 def rows_per_block(model: Model, x, rank: int, budget: float) -> int:
     """Rows per block: what a quarter of the budget holds, all blocks of about one size."""
     count, parts, chosen = x.shape[0], num_shards(), route(model, x, rank)
@@ -246,7 +266,7 @@ def _linearisation(structure, leaves, row: tuple[int, ...]) -> Linearisation:
 
 def _chunks(model: Model, x, rank: int) -> list[slice]:
     """Slices of the directions that go through the network together; the last ones may overlap, so that all are equal."""
-    width = min(rank, _CONVOLUTION_DIRECTIONS) if route(model, x, rank) == "convolutions" else rank
+    width = directions_together(model, x, rank)
     return [slice(start, start + width) for start in (min(s, rank - width) for s in range(0, rank, width))]
 
 

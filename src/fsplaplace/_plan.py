@@ -10,7 +10,7 @@ from jaxtyping import ArrayLike, Float
 from rich.console import Console
 from rich.table import Table
 
-from fsplaplace._jacobian import bytes_per_row, jacobian_rows, route, rows_per_block
+from fsplaplace._jacobian import bytes_per_row, directions_together, jacobian_rows, route, rows_per_block
 from fsplaplace._memory import format_bytes, itemsize, resolve_budget, rows_of_data
 from fsplaplace._model import Model
 from fsplaplace._prior import Prior, plan_factor
@@ -202,7 +202,8 @@ def _golub_kahan_bytes(model: Model, points, rows: int, rank: int, passes: int, 
 
 
 def _block_bytes(model: Model, x, rank: int, budget: float) -> float:
-    return rows_per_block(model, x, rank, budget) * bytes_per_row(model, x, rank)
+    together = directions_together(model, x, rank)
+    return rows_per_block(model, x, together, budget) * bytes_per_row(model, x, together)
 
 
 def _what_fits(model: Model, points, rows: int, rank: int, passes: int, size: float, budget: float) -> str:
