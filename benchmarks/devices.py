@@ -1,9 +1,10 @@
-"""The same posterior on 1, 2, 4 and 8 devices and in 2 and 4 processes, and what happens when one process is killed.
+"""The same weights and the same posterior on 1, 2, 4 and 8 devices and in 2 and 4 processes, and what happens when one process is killed.
 
     python benchmarks/devices.py
 
 Virtual CPU devices of one machine: this shows that results agree and that nothing hangs, not how fast a cluster is.
-Writes `benchmarks/results/devices.json` and `devices.md`. Fails if any posterior differs by more than 1e-5.
+Writes `benchmarks/results/devices.json` and `devices.md`. Fails if trained weights, weights of a run that was stopped on
+one device and continued here, or the posterior differ by more than 1e-5.
 """
 
 import argparse
@@ -52,7 +53,7 @@ def tables(rows: list[dict]) -> str:
     body = [
         [r["processes"], r["devices"], f"{r['seconds']:.1f}", f"{r['difference']:.1e}"] for r in rows if r["kind"] == "layout"
     ]  # fmt: skip
-    parts = ["# The same posterior on several devices and processes (virtual CPU devices)\n"]
+    parts = ["# The same weights and posterior on several devices and processes (virtual CPU devices)\n"]
     parts.append(markdown_table(["processes", "devices of each", "seconds with start-up", "largest difference"], body))
     for row in (r for r in rows if r["kind"] == "killed"):
         parts.append(
@@ -72,7 +73,7 @@ def main():
             row, found = measure(Path(name), *layout)
             reference = found if reference is None else reference
             row["difference"] = max(float(np.max(np.abs(found[k] - reference[k]) / np.maximum(1, np.abs(reference[k]))))
-                                    for k in ("mean", "variance", "evidence"))  # fmt: skip
+                                    for k in ("mean", "variance", "evidence", "weights", "resumed"))  # fmt: skip
             rows.append(row)
             print(row, flush=True)
         rows.append(kill_one(Path(name)))

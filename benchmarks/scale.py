@@ -20,7 +20,7 @@ from pathlib import Path
 from results import markdown_table, write_results
 
 GROWTH = {
-    "n": [1_000, 10_000, 100_000],
+    "n": [1_000, 10_000, 100_000, 1_000_000],
     "p": [10_000, 100_000, 1_000_000, 5_000_000],
     "m": [500, 5_000, 50_000],
 }

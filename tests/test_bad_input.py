@@ -142,7 +142,7 @@ def test_arguments_of_another_type_are_refused(fit, arguments, message):
         ({"guard_points": np.ones((4, 2))}, r"guard_points has rows of shape \(2,\), but X has \(1,\)"),
         ({"form": "inverse"}, r"laplace: form is 'inverse'; pass one of 'covariance', 'precision'"),
         ({"mean": "map"}, r"laplace: mean is 'map'; pass one of 'auto', 'network', 'refined'"),
-        ({"solver": "cg"}, r"laplace: solver is 'cg'; pass one of 'auto', 'dense', 'golub-kahan'"),
+        ({"solver": "cg"}, r"laplace: solver is 'cg'; pass one of 'auto', 'dense', 'normal-equations', 'golub-kahan'"),
         ({"rank": 0}, r"laplace: rank is 0; pass 1 or more, or None for no limit"),
         ({"rtol": 0.0}, r"laplace: rtol \(0.0\), delta \(None\) and passes \(3\) must be positive"),
         ({"delta": -1.0}, r"laplace: rtol \(None\), delta \(-1.0\)"),

@@ -59,3 +59,25 @@ def test_the_plan_prints_stages_and_peak(model):
     text = str(fsp.plan(model, PRIOR, X, POINTS))
     assert "pull-back (dense)" in text
     assert "peak (budget" in text
+
+
+def test_laplace_refuses_what_the_plan_refuses_before_it_starts(model):
+    options = {"solver": "golub-kahan", "passes": 2, "memory_budget": 200_000, "context_points": POINTS}
+    problem = (model, PRIOR, fsp.likelihoods.Gaussian(0.1), X, X[:, 0])
+    with pytest.raises(MemoryError, match=r"laplace: rank 29 with 2 passes needs .* pass rank=\d+"):
+        fsp.laplace(*problem, rank=29, **options)
+    assert fsp.laplace(*problem, rank=8, **options).rank == 8
+
+
+def test_many_points_stop_at_the_wanted_share_of_the_prior_variance(model):
+    """A smooth prior at more points than an eigenproblem is solved for: far fewer directions than the limit of 500."""
+    points = rng.uniform(-1, 1, (2100, 2))
+    likelihood = fsp.likelihoods.Categorical(2)
+    prior = fsp.Prior(RBF(lengthscale=0.5), num_outputs=2)
+    wide = fsp.as_model((lambda w, x: jnp.tanh(x @ w["first"]) @ w["last"], model.params | {"last": jnp.ones((40, 2))}))
+    done = fsp.laplace(
+        wide, prior, likelihood, X, np.zeros(30, int), context_points=points, include_training=False
+    ).diagnostics
+    assert (done.factorisation, done.solver) == ("pivoted Cholesky", "normal-equations")
+    assert done.rank < 100
+    assert 0.999 <= float(done.captured) < 0.9999

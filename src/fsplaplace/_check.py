@@ -1,10 +1,14 @@
 """The checks that training, the Laplace approximation and the baselines share."""
 
+from collections.abc import Iterable
+
+import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from fsplaplace._model import Model
 from fsplaplace._precision import cast, to_device
 from fsplaplace._prior import Prior
+from fsplaplace._rows import Rows, read_rows
 from fsplaplace.likelihoods import Likelihood
 
 
@@ -12,6 +16,26 @@ def check_problem(
     model: Model, prior: Prior | None, likelihood: Likelihood, X: Float[ArrayLike, "n ..."], y: ArrayLike
 ) -> tuple[Float[Array, "n ..."], Array]:
     """Inputs and targets ready for computation, or an error that names the object, what was seen and what to change."""
+    _check_types(model, prior, likelihood)
+    X = model.check_inputs(X)
+    targets = likelihood.check_targets(y, num_rows=X.shape[0])
+    targets = cast(to_device(targets), model.dtype)
+    _check_widths(model, prior, likelihood, X, targets)
+    return X, targets
+
+
+def check_rows(
+    model: Model, prior: Prior, likelihood: Likelihood, X: ArrayLike | Iterable, y: ArrayLike | None
+) -> Rows:
+    """`check_problem` for data that need not fit in memory."""
+    _check_types(model, prior, likelihood)
+    data = read_rows(model, likelihood, X, y)
+    few = data.take(np.arange(min(3, data.num_rows)))
+    _check_widths(model, prior, likelihood, to_device(few.inputs), few.targets)
+    return data
+
+
+def _check_types(model, prior, likelihood) -> None:
     for value, kind, argument in (
         (model, Model, "model"),
         (prior, Prior, "prior"),
@@ -20,9 +44,9 @@ def check_problem(
         if value is not None and not isinstance(value, kind):
             hint = "; wrap the network with fsplaplace.as_model" if kind is Model else ""
             raise TypeError(f"{argument} must be a {kind.__name__}, but got {type(value).__name__}{hint}")
-    X = model.check_inputs(X)
-    targets = likelihood.check_targets(y, num_rows=X.shape[0])
-    targets = cast(to_device(targets), model.dtype)
+
+
+def _check_widths(model: Model, prior: Prior | None, likelihood: Likelihood, X, targets) -> None:
     try:
         width = model.num_outputs(X)
     except (TypeError, ValueError) as error:
@@ -41,4 +65,3 @@ def check_problem(
             f"{model.name} has {width} outputs, but {type(likelihood).__name__} needs {wanted} for this y; change the network's "
             "last layer or the shape of y"
         )
-    return X, targets

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 from fsplaplace import _glm
 from fsplaplace._data import data_blocks, view
 from fsplaplace._diagnostics import (
+    MOST_POINTS,
     Diagnostics,
     Stages,
     missed_variance,
@@ -18,16 +19,17 @@ from fsplaplace._diagnostics import (
     subset,
     variance_ratios,
 )
-from fsplaplace._jacobian import jacobian_matrix, pull_back, push_forward
+from fsplaplace._jacobian import jacobian_blocks, jacobian_matrix, pull_back, push_forward
 from fsplaplace._judges import MEAN_JITTER, Judges, judges_at, score_means
 from fsplaplace._memory import itemsize
 from fsplaplace._model import Model
-from fsplaplace._plan import RANK_MULTIPLE, choose_solver, golub_kahan_passes
+from fsplaplace._plan import RANK_MULTIPLE, choose_solver, golub_kahan_bytes, golub_kahan_passes
 from fsplaplace._posterior import Posterior
 from fsplaplace._precision import to_device
 from fsplaplace._prior import Prior, PriorFactor
+from fsplaplace._rows import Rows
 from fsplaplace.likelihoods import Gaussian, Likelihood
-from fsplaplace.linalg import block_golub_kahan, minimum_norm_solve
+from fsplaplace.linalg import Probe, block_golub_kahan, minimum_norm_solve, normal_equations
 
 # Guard points times outputs that the ridge is chosen on: enough to rank ridges, small enough to be free.
 _MOST_GUARD_ROWS = 400
@@ -36,44 +38,53 @@ _MOST_GUARD_ROWS = 400
 _RTOL = 1e-6
 _SMALLEST_RTOL = 1e-12
 _DROPPED = 0.01
+# A factor of many points is complete with all but this share of the prior variance, or less if that shows in the noise.
+_MISSED = 1e-3
 
 
 def covariance_form(
-    model: Model, prior: Prior, likelihood: Likelihood, X, targets, points, guards, *,
+    model: Model, prior: Prior, likelihood: Likelihood, data: Rows, points, guards, *,
     mean: str, rank: int | None, rtol: float | None, delta: float | None, solver: str, passes: int,
     missed_as_noise: bool | None, budget: float,
 ) -> Posterior:  # fmt: skip
     """Steps 1 to 6 of the covariance form; see `fsplaplace.laplace`."""
     stages = Stages()
     rtol = _below_noise(prior, likelihood, points) if rtol is None else rtol
-    factor = prior.factor(points, rank=rank, rtol=rtol, memory_budget=budget)
+    captured = 1 - min(_MISSED, rtol * points.shape[0] * prior.num_outputs)
+    factor = prior.factor(points, rank=rank, rtol=rtol, captured=captured, memory_budget=budget)
     stages.finish("prior factor", 2 * factor.columns.nbytes)
 
     solver = choose_solver(points.shape[0] * prior.num_outputs, model.num_params, itemsize(model.dtype), solver, budget)
-    judges = judges_at(prior, likelihood, X, targets, guards[: max(1, _MOST_GUARD_ROWS // prior.num_outputs)])
+    judges = judges_at(prior, likelihood, data, guards[: max(1, _MOST_GUARD_ROWS // prior.num_outputs)])
     pulled = _pull_back_prior(model, prior, points, judges, factor, solver, delta, missed_as_noise, passes, budget)
     directions = pulled.directions
     stages.finish(f"pull-back ({solver})", _pull_back_bytes(factor, directions, solver, passes))
 
-    places = {"context": subset(points), "guard": subset(guards), "training": subset(X)}
-    seen = view(model, stack(places), directions, budget=budget)
-    training = seen.rows(slice(-places["training"].shape[0], None))
+    training_points = data.spread(MOST_POINTS).inputs
+    places = {"context": subset(points), "guard": subset(guards), "training": training_points}
+    # What the matrix-free solver has reached at the context points is not computed again.
+    reached = pulled.reached
+    seen = view(
+        model, stack({k: x for k, x in places.items() if k != "context" or reached is None}), directions, budget=budget
+    )
+    training = seen.rows(slice(-training_points.shape[0], None))
     blocks = data_blocks(
-        model, likelihood, X, targets, directions,
-        num_outputs=prior.num_outputs, budget=budget, known=training if places["training"] is X else None,
+        model, likelihood, data, directions,
+        num_outputs=prior.num_outputs, budget=budget, known=training if training_points.shape[0] == data.num_rows else None,
         missed=functools.partial(missed_variance, prior) if pulled.missed_as_noise else None,
     )  # fmt: skip
     mode = _glm.posterior_mode(blocks, directions.shape[0] - 1)
     log_evidence = -mode.value - 0.5 * np.linalg.slogdet(mode.precision)[1]
-    stages.finish("data", X.shape[0] * prior.num_outputs * directions.shape[0] * 8)
+    stages.finish("data", data.num_rows * prior.num_outputs * directions.shape[0] * 8)
 
     # The shift to the mode takes the place of the shift to the prior mean, in the last row.
     to_mode = np.append(mode.z, 1.0)
-    ratios = variance_ratios(prior, places, seen.features[:, :, :-1])
-    first = places["context"].shape[0]
+    features = seen.features if reached is None else np.concatenate([reached, seen.features])
+    ratios = variance_ratios(prior, places, features[:, :, :-1])
+    first = places["context"].shape[0] if reached is None else 0
     at_judges = seen.rows(slice(first, first + judges.points.shape[0]))
     means = {"network": at_judges.outputs, "refined": at_judges.outputs + at_judges.features @ to_mode}
-    criterion, objectives = score_means(prior, judges, means, blocks, mode)
+    criterion, objectives = score_means(prior, judges, means, mode)
     chosen = mean if mean != "auto" else min(objectives, key=lambda name: objectives[name])
     stages.finish("diagnostics", seen.features.nbytes)
 
@@ -114,12 +125,14 @@ def _below_noise(prior: Prior, likelihood: Likelihood, points) -> float:
 
 class _PulledBack(NamedTuple):
     """Rows of S_0 (their number rounded up with zeros), last the shift that moves the network to the prior mean at the
-    context points; how far the network's features miss the prior factor; the ridge; whether that is taken as noise."""
+    context points; how far the network's features miss the prior factor; the ridge; whether that is taken as noise; and what
+    was reached at `subset(points)`, where the solver knows it."""
 
     directions: Float[Array, "r+1 p"]
     misfit: float
     delta: float
     missed_as_noise: bool
+    reached: Float[np.ndarray, "k q r+1"] | None = None
 
 
 def _pull_back_prior(
@@ -140,9 +153,12 @@ def _pull_back_prior(
         probes = (judged[:, None] * q + np.arange(q)).ravel()
         solution = minimum_norm_solve(jacobian, targets, deltas=deltas, loss=choice.loss, probes=probes)
         directions, missed_as_noise = solution.rows, choice.missed_as_noise
+    elif solver == "normal-equations":
+        return _by_normal_equations(model, prior, points, judges, columns, prior_mean, deltas, missed_as_noise, budget)
     else:
         residual = prior_mean - np.asarray(model(points), dtype=np.float64)
         passes = golub_kahan_passes(passes, rank, model.num_params, m * q)
+        golub_kahan_bytes(model, points, m * q, rank, passes, budget, caller="laplace")
 
         def forward(x):
             return lambda rows: push_forward(model, x, rows, budget=budget).reshape(x.shape[0] * q, -1)
@@ -161,7 +177,30 @@ def _pull_back_prior(
     misfit = np.linalg.norm(solution.reached[:, :rank] - columns) / np.linalg.norm(columns)
     # Few directions stand for many: what they miss is unrelated between data, as noise is.
     missed_as_noise = True if missed_as_noise is None else missed_as_noise
-    return _PulledBack(directions, float(misfit), solution.delta, missed_as_noise)
+    reached = solution.reached.reshape(m, q, -1)[:: -(-m // MOST_POINTS)] if solver == "golub-kahan" else None
+    return _PulledBack(directions, float(misfit), solution.delta, missed_as_noise, reached)
+
+
+def _by_normal_equations(
+    model: Model, prior: Prior, points, judges: Judges, columns, prior_mean, deltas, missed_as_noise: bool | None, budget: float
+) -> _PulledBack:  # fmt: skip
+    """For many context points and a network small enough for a p x p matrix: one pass over the points."""
+    q, rank = prior.num_outputs, columns.shape[1]
+    residual = prior_mean - np.asarray(model(points), dtype=np.float64)
+    targets = np.column_stack([columns, residual.ravel()])
+    guards = np.concatenate([block for _, block in jacobian_blocks(model, judges.points, budget=budget)])
+    solution = normal_equations(
+        (
+            (block, targets[rows.start * q : rows.stop * q])
+            for rows, block in jacobian_blocks(model, points, budget=budget)
+        ),
+        deltas=deltas,
+        probe=Probe(guards, lambda features: judges.covariance_error(features[:, :rank])),
+    )
+    sizes = np.linalg.norm(columns, axis=0)
+    misfit = np.linalg.norm(solution.misfit[:rank] * sizes) / np.linalg.norm(sizes)
+    missed_as_noise = True if missed_as_noise is None else missed_as_noise
+    return _PulledBack(to_device(solution.rows, model.dtype), float(misfit), solution.delta, missed_as_noise)
 
 
 class _Choice:
@@ -214,6 +253,8 @@ def candidate_deltas(dtype) -> tuple[float, ...]:
 def _pull_back_bytes(factor: PriorFactor, directions, solver: str, passes: int) -> int:
     if solver == "golub-kahan":
         return (passes + 2) * directions.nbytes
+    if solver == "normal-equations":
+        return 2 * 8 * directions.shape[1] ** 2 + 4 * directions.nbytes
     return factor.matrix.shape[0] * directions.shape[1] * (8 + directions.dtype.itemsize) + 2 * directions.nbytes
 
 

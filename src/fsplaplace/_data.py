@@ -1,7 +1,7 @@
 """What the linearised network sees at inputs: its outputs, and their change along directions in weight space."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import equinox as eqx
@@ -9,9 +9,17 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from fsplaplace._glm import Block, Blocks
-from fsplaplace._jacobian import map_rows, push_forward_block, rows_per_block
-from fsplaplace._memory import rows_that_fit
+from fsplaplace._jacobian import (
+    map_rows,
+    outputs_and_products,
+    pad_rows,
+    push_forward_block,
+    route,
+    rows_per_block,
+)
+from fsplaplace._memory import rows_of_data
 from fsplaplace._model import Model
+from fsplaplace._rows import Rows
 from fsplaplace.likelihoods import Gaussian, Likelihood
 
 
@@ -28,26 +36,28 @@ class View(NamedTuple):
 
 def view(model: Model, x: Float[Array, "n ..."], directions: Float[Array, "r p"], *, budget: float) -> View:
     """Outputs and features in blocks of rows that fit the budget. The products are in the weights' dtype."""
+    if route(model, x, directions.shape[0]) == "convolutions":
+        parts = outputs_and_products(model, x, directions, budget=budget)
+        return View(*(np.asarray(part, dtype=np.float64) for part in parts))
     rows = rows_per_block(model, x, directions.shape[0], budget)
-    parts = map_rows(functools.partial(_view_block, model, directions=directions), x, rows=rows)
-    return View(*(np.asarray(part, dtype=np.float64) for part in parts))
+    padded = pad_rows(np.asarray(x), max(rows, x.shape[0]))
+    parts = map_rows(functools.partial(_view_block, model, directions=directions), padded, rows=rows)
+    return View(*(np.asarray(part[: x.shape[0]], dtype=np.float64) for part in parts))
 
 
 def data_blocks(
-    model: Model, likelihood: Likelihood, X, targets, directions: Float[Array, "r+1 p"], *,
+    model: Model, likelihood: Likelihood, data: Rows, directions: Float[Array, "r+1 p"], *,
     num_outputs: int, budget: float, missed: Callable | None = None, known: View | None = None,
 ) -> Blocks:  # fmt: skip
     """Blocks of data with their features; the last direction is a shift that is part of the offset.
 
-    `missed(x, features)` is variance that joins that of Gaussian noise. Blocks are kept if all fit a quarter of the
-    budget, else computed anew in each pass; `known` is the view of all rows where there already is one.
+    `missed(x, features)` is variance that joins that of Gaussian noise. A block that holds all rows is kept, others are
+    computed anew in each pass; `known` is the view of all rows where there already is one.
     """
-    rows = rows_that_fit(2 * num_outputs * directions.shape[0] * 8, budget / 4, most=X.shape[0])
+    rows = rows_of_data(2 * num_outputs * directions.shape[0] * 8, budget, num_rows=data.num_rows)
 
-    def compute(start: int) -> Block:
-        whole = rows >= X.shape[0]
-        part = slice(start, start + rows)
-        inputs, labels, noise = (X, targets, likelihood) if whole else (X[part], targets[part], likelihood.rows(part))
+    def compute(part: slice, inputs, labels) -> Block:
+        noise = likelihood if rows >= data.num_rows else likelihood.rows(part)
         seen = known.rows(part) if known is not None else view(model, inputs, directions, budget=budget)
         features = seen.features[:, :, :-1]
         variance, log_normaliser = None, 0.0
@@ -60,11 +70,13 @@ def data_blocks(
         offset = seen.outputs + seen.features[:, :, -1]
         return Block(seen.outputs, offset, features, np.asarray(labels), noise, variance, log_normaliser)
 
-    starts = range(0, X.shape[0], rows)
-    if len(starts) == 1:
-        only = compute(0)
-        return lambda: iter([only])
-    return lambda: map(compute, starts)
+    def stream() -> Iterator[Block]:
+        return (compute(part, *block) for part, block in data.blocks(rows))
+
+    if rows < data.num_rows:
+        return stream
+    kept_blocks = list(stream())
+    return lambda: iter(kept_blocks)
 
 
 @eqx.filter_jit

@@ -12,7 +12,7 @@ from fsplaplace._memory import format_bytes
 from fsplaplace._precision import to_device
 from fsplaplace._prior import Prior
 
-_MOST_POINTS = 500
+MOST_POINTS = 500
 
 
 class Ratio(eqx.Module):
@@ -35,7 +35,7 @@ class Diagnostics(eqx.Module):
 
     Attributes:
         form: "covariance" or "precision".
-        solver: "dense", "golub-kahan" or "lanczos".
+        solver: "dense", "normal-equations", "golub-kahan" or "lanczos".
         factorisation: how the prior's covariance at the context points was factored.
         mean: the mean that `predict` returns, "network" or "refined".
         rank: number of directions kept.
@@ -109,7 +109,7 @@ class Stages:
 
 def subset(x: Float[Array, "n ..."]) -> Float[Array, "k ..."]:
     """At most 500 of the points, evenly spaced through the set."""
-    return x if x.shape[0] <= _MOST_POINTS else to_device(np.asarray(x)[:: -(-x.shape[0] // _MOST_POINTS)])
+    return x if x.shape[0] <= MOST_POINTS else to_device(np.asarray(x)[:: -(-x.shape[0] // MOST_POINTS)])
 
 
 def stack(places: dict[str, Array]) -> Float[Array, "k ..."]:

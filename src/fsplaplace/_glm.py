@@ -42,11 +42,13 @@ Blocks = Callable[[], Iterator[Block]]
 
 
 class Mode(NamedTuple):
-    """The mode of the posterior over z, the objective there, and the posterior's precision A."""
+    """The mode of the posterior over z, the objective there, the posterior's precision A, and the negative log-likelihood of
+    the network's own outputs."""
 
     z: Float[np.ndarray, " r"]
     value: float
     precision: Float[np.ndarray, "r r"]
+    network_loss: float
 
 
 def posterior_mode(blocks: Blocks, rank: int) -> Mode:
@@ -54,8 +56,14 @@ def posterior_mode(blocks: Blocks, rank: int) -> Mode:
 
     One step for a Gaussian likelihood, whose objective is a parabola. Time per step $O(n q r^2 + r^3)$.
     """
-    z = np.zeros(rank)
-    local = _local_model(blocks, z)
+    z, network = np.zeros(rank), []
+
+    def first_pass():
+        for block in blocks():
+            network.append(_log_likelihood(dataclasses.replace(block, offset=block.network), z))
+            yield block
+
+    local = _local_model(first_pass, z)
     for _ in range(_NEWTON_STEPS):
         direction = -np.linalg.solve(local.precision, local.gradient)
         decrement = float(-local.gradient @ direction)
@@ -73,7 +81,7 @@ def posterior_mode(blocks: Blocks, rank: int) -> Mode:
         raise FloatingPointError(
             "laplace: the log-likelihood of the linearised model is not finite; check y and the likelihood"
         )
-    return Mode(z, local.value, local.precision)
+    return Mode(z, local.value, local.precision, -float(sum(network)))
 
 
 def objective(blocks: Blocks, z: Float[np.ndarray, " r"]) -> float:

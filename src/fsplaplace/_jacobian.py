@@ -6,7 +6,7 @@ not formed: one tangent or reverse pass for each direction runs at the speed of 
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
@@ -21,6 +21,7 @@ from fsplaplace._memory import itemsize, rows_that_fit
 from fsplaplace._model import Model
 from fsplaplace.parallel import gather, num_shards, replicate, shard_rows
 
+_Rows = Float[Array, "n ..."] | Float[np.ndarray, "n ..."]
 Route = Literal["directions", "rows", "convolutions"]
 # Rows in a block: more gain nothing, the matrix products already run at full speed.
 _MOST_ROWS: dict[Route, int] = {"directions": 4096, "rows": 1024, "convolutions": 1024}
@@ -33,7 +34,7 @@ _LARGEST_ROW = 50_000
 
 
 @eqx.filter_jit
-def jacobian(model: Model, x: Float[Array, "n ..."]) -> Float[Array, "n q p"]:
+def jacobian(model: Model, x: _Rows) -> Float[Array, "n q p"]:
     """The Jacobian of each row. Memory $O(n q p)$."""
 
     def one(row):
@@ -45,9 +46,32 @@ def jacobian(model: Model, x: Float[Array, "n ..."]) -> Float[Array, "n q p"]:
 
 
 @eqx.filter_jit
-def jacobian_matrix(model: Model, x: Float[Array, "n ..."]) -> Float[Array, "nq p"]:
+def jacobian_matrix(model: Model, x: _Rows) -> Float[Array, "nq p"]:
     """The Jacobian of all rows as one matrix, points first."""
     return jacobian(model, x).reshape(-1, model.num_params)
+
+
+def jacobian_blocks(
+    model: Model, x: Float[Array, "n ..."], *, budget: float
+) -> Iterator[tuple[slice, Float[np.ndarray, "bq p"]]]:
+    """Slices of the rows of x and the Jacobian there, outputs of one row together, in blocks that fit the budget.
+
+    Blocks of one model have one size, whatever x is, so that one compiled program serves all.
+    """
+    rows, host, model = jacobian_rows(model, x, budget), np.asarray(x), replicate(model)
+    for start in range(0, host.shape[0], rows):
+        part = host[start : start + rows]
+        block = np.asarray(gather(jacobian_matrix(model, shard_rows(pad_rows(part, rows)))))
+        yield slice(start, start + part.shape[0]), block[: block.shape[0] // rows * part.shape[0]]
+
+
+def jacobian_rows(model: Model, x, budget: float) -> int:
+    """Rows of x in a block of `jacobian_blocks`: a quarter of the budget with a copy in float64."""
+    outputs = model.num_outputs(x)
+    size = linearisation(model, x).bytes_per_row + outputs * model.num_params * (2 * itemsize(model.dtype) + 8)
+    most = max(1, _MOST_ROWS["rows"] // outputs)
+    parts = num_shards()
+    return -(-rows_that_fit(size, budget / 4, most=most) // parts) * parts
 
 
 def push_forward(
@@ -57,8 +81,9 @@ def push_forward(
 
     Time: r tangent passes; memory: the result plus one block.
     """
-    rows = rows_per_block(model, x, directions.shape[0], budget)
-    chunks = [slice(None)] if isinstance(x, Tracer) else _chunks(model, x, directions.shape[0])
+    traced, rank = isinstance(x, Tracer), directions.shape[0]
+    rows = rows_per_block(model, x, rank if traced else directions_together(model, x, rank), budget)
+    chunks = [slice(None)] if traced else _chunks(model, x, rank)
     if len(chunks) == 1:
         return map_rows(functools.partial(push_forward_block, model, directions=directions), x, rows=rows)
     host = np.asarray(directions)
@@ -76,8 +101,9 @@ def pull_back(
 
     Time: r reverse passes; memory: the result plus one block.
     """
-    rows = rows_per_block(model, x, cotangents.shape[2], budget)
-    chunks = _chunks(model, x, cotangents.shape[2])
+    rank = cotangents.shape[2]
+    rows = rows_per_block(model, x, directions_together(model, x, rank), budget)
+    chunks = _chunks(model, x, rank)
     inputs, seeds, model = np.asarray(x), np.asarray(cotangents), replicate(model)
     if len(chunks) == 1:
         return _pull_back(model, inputs, seeds, rows)
@@ -90,12 +116,12 @@ def pull_back(
 def _pull_back(model: Model, x: np.ndarray, cotangents: np.ndarray, rows: int):
     total = replicate(jnp.zeros((cotangents.shape[2], model.num_params), model.dtype))
     for start in range(0, x.shape[0], rows):
-        part, seeds = _pad(x[start : start + rows], rows), _pad_zero(cotangents[start : start + rows], rows)
+        part, seeds = pad_rows(x[start : start + rows], rows), _pad_zero(cotangents[start : start + rows], rows)
         total = _add_pulled((model, shard_rows(part), shard_rows(seeds)), total)
     return gather(total)
 
 
-def map_rows(function: Callable[..., Any], x: Float[Array, "n ..."], *, rows: int) -> Any:
+def map_rows(function: Callable[..., Any], x: _Rows, *, rows: int) -> Any:
     """`function` on blocks of `rows` rows, all of one shape so that one compiled program serves them, concatenated.
 
     Inside `jax.jit` the blocks become a `jax.lax.map`. A `functools.partial` has its arrays put on every device of the
@@ -117,7 +143,7 @@ def map_rows(function: Callable[..., Any], x: Float[Array, "n ..."], *, rows: in
     # Blocks on the host: a slice on the device would compile a program for each start.
     host, parts = np.asarray(x), []
     for start in range(0, count, rows):
-        part = _pad(host[start : start + rows], rows)
+        part = pad_rows(host[start : start + rows], rows)
         parts.append(gather(function(shard_rows(part))) if spread else function(part))
     return jax.tree.map(lambda *leaves: jnp.asarray(np.concatenate(leaves)[:count]), *parts)
 
@@ -168,10 +194,31 @@ def route(model: Model, x, rank: int) -> Route:
     return "rows" if many and model.num_outputs(x) * model.num_params <= _LARGEST_ROW else "directions"
 
 
+def directions_together(model: Model, x, rank: int) -> int:
+    """How many of r directions go through the network together, outside of `jax.jit`."""
+    return min(rank, _CONVOLUTION_DIRECTIONS) if route(model, x, rank) == "convolutions" else rank
+
+
+def outputs_and_products(
+    model: Model, x: _Rows, directions: Float[Array, "r p"], *, budget: float
+) -> tuple[Float[Array, "n q"], Float[Array, "n q r"]]:
+    """$f(x)$ and $J(x) V$ of a network with convolutions, outside of `jax.jit`, a few directions at a time."""
+    outputs = map_rows(functools.partial(_outputs, model), x, rows=rows_per_block(model, x, 1, budget))
+    return outputs, push_forward(model, jnp.asarray(x), directions, budget=budget)
+
+
+@eqx.filter_jit
+def _outputs(model: Model, x):
+    return model(x)
+
+
 def rows_per_block(model: Model, x, rank: int, budget: float) -> int:
     """Rows per block: what a quarter of the budget holds, all blocks of about one size."""
-    count, parts = x.shape[0], num_shards()
-    most = rows_that_fit(bytes_per_row(model, x, rank), budget / 4, most=_MOST_ROWS[route(model, x, rank)] * parts)
+    count, parts, chosen = x.shape[0], num_shards(), route(model, x, rank)
+    most = rows_that_fit(bytes_per_row(model, x, rank), budget / 4, most=_MOST_ROWS[chosen] * parts)
+    if chosen == "rows" and count > most // 4 and most == _MOST_ROWS[chosen]:
+        # A cheap row: blocks of one size for every x, padded, save the compilation of another program.
+        return most
     even = -(-count // -(-count // most))
     return -(-even // parts) * parts
 
@@ -219,11 +266,12 @@ def _linearisation(structure, leaves, row: tuple[int, ...]) -> Linearisation:
 
 def _chunks(model: Model, x, rank: int) -> list[slice]:
     """Slices of the directions that go through the network together; the last ones may overlap, so that all are equal."""
-    width = min(rank, _CONVOLUTION_DIRECTIONS) if route(model, x, rank) == "convolutions" else rank
+    width = directions_together(model, x, rank)
     return [slice(start, start + width) for start in (min(s, rank - width) for s in range(0, rank, width))]
 
 
-def _pad(x: np.ndarray, rows: int) -> np.ndarray:
+def pad_rows(x: np.ndarray, rows: int) -> np.ndarray:
+    """The last row repeated until there are so many."""
     missing = rows - x.shape[0]
     return np.concatenate([x, np.broadcast_to(x[-1:], (missing, *x.shape[1:]))]) if missing else x
 

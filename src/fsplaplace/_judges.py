@@ -11,6 +11,7 @@ from scipy.linalg import solve_triangular
 from fsplaplace import _glm
 from fsplaplace._precision import to_device, to_double
 from fsplaplace._prior import Prior
+from fsplaplace._rows import Rows
 from fsplaplace.likelihoods import Gaussian, Likelihood
 
 # Targets up to which the exact Gaussian process costs less than the posterior itself.
@@ -87,19 +88,19 @@ def _typical(noise: Float[np.ndarray, " sq"]) -> float:
     return 1.0 / float(np.mean(1.0 / noise))
 
 
-def judges_at(prior: Prior, likelihood: Likelihood, X, targets, points: Float[Array, "g ..."]) -> Judges:
+def judges_at(prior: Prior, likelihood: Likelihood, data: Rows, points: Float[Array, "g ..."]) -> Judges:
     """The judges at these points. Time cubic in the number of targets up to 1,000 of them, beyond that in 300."""
     if not isinstance(likelihood, Gaussian):
         _, covariance = _prior_moments(prior, points)
         return Judges(points, covariance, None, None)
-    n, q = targets.shape
+    n, q = data.num_rows, prior.num_outputs
     few = np.arange(n)[:: -(-n * q // _SAMPLE_TARGETS)]
     rows = np.arange(n) if (complete := n * q <= _MOST_TARGETS) else few
-    inputs = np.asarray(X)[rows]
+    inputs, targets = data.take(rows)
     mean, covariance = _prior_moments(prior, np.concatenate([points, inputs]))
     scale = np.asarray(likelihood.scale, dtype=np.float64)
-    noise = np.broadcast_to(scale**2, targets.shape)[rows].ravel()
-    observed = np.asarray(targets, dtype=np.float64)[rows].ravel()
+    noise = np.broadcast_to(scale**2, (n, q))[rows].ravel()
+    observed = np.asarray(targets, dtype=np.float64).ravel()
     size = points.shape[0] * q
     kept = np.flatnonzero(np.isin(rows, few).repeat(q))
     exact = _condition(mean, covariance, size, kept, observed[kept], noise[kept])
@@ -135,7 +136,7 @@ def _prior_moments(prior: Prior, points) -> tuple[Float[np.ndarray, " k"], Float
 
 
 def score_means(
-    prior: Prior, judges: Judges, means: dict[str, Float[np.ndarray, "g q"]], blocks: _glm.Blocks, mode: _glm.Mode
+    prior: Prior, judges: Judges, means: dict[str, Float[np.ndarray, "g q"]], mode: _glm.Mode
 ) -> tuple[str, dict[str, float]]:
     """A score of the "network" and the "refined" mean, the lower the better, and what it is.
 
@@ -151,8 +152,7 @@ def score_means(
     with jax.enable_x64(True):
         values = to_device(np.stack([means["network"], means["refined"]]))
         norms = np.asarray(_half_squared_norms(*to_double((prior, judges.points)), values))
-    network_loss = _glm.objective(_glm.at_network(blocks), np.zeros_like(mode.z))
-    losses = np.array([network_loss, mode.value - 0.5 * mode.z @ mode.z])
+    losses = np.array([mode.network_loss, mode.value - 0.5 * mode.z @ mode.z])
     scores = np.nan_to_num(norms + losses, nan=np.inf).tolist()
     return "training objective", {"network": scores[0], "refined": scores[1]}
 

@@ -1,12 +1,13 @@
 """The Laplace approximation under a Gaussian-process prior: one entry for both forms."""
 
+from collections.abc import Iterable
 from typing import Literal
 
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
-from fsplaplace._check import check_problem
+from fsplaplace._check import check_rows
 from fsplaplace._covariance_form import covariance_form
 from fsplaplace._memory import resolve_budget
 from fsplaplace._model import Model
@@ -16,6 +17,7 @@ from fsplaplace._precision import to_device
 from fsplaplace._precision_form import precision_form
 from fsplaplace._prior import Prior
 from fsplaplace._random import host_generator
+from fsplaplace._rows import Rows
 from fsplaplace.context import Segments, throughout
 from fsplaplace.likelihoods import Likelihood
 from fsplaplace.linalg import one_blas_thread
@@ -29,8 +31,8 @@ def laplace(
     model: Model,
     prior: Prior,
     likelihood: Likelihood,
-    X: Float[ArrayLike, "n ..."],
-    y: ArrayLike,
+    X: Float[ArrayLike, "n ..."] | Iterable[tuple[ArrayLike, ArrayLike]],
+    y: ArrayLike | None = None,
     *,
     context_points: Float[ArrayLike, "m ..."] | None = None,
     form: Literal["covariance", "precision"] = "covariance",
@@ -38,7 +40,7 @@ def laplace(
     rank: int | None = None,
     rtol: float | None = None,
     delta: float | None = None,
-    solver: Literal["auto", "dense", "golub-kahan"] = "auto",
+    solver: Literal["auto", "dense", "normal-equations", "golub-kahan"] = "auto",
     passes: int = 3,
     guard_points: Float[ArrayLike, "g ..."] | None = None,
     include_training: bool = True,
@@ -57,7 +59,10 @@ def laplace(
 
     Args:
         model: the trained network (by `fsplaplace.train` or elsewhere). Not changed.
-        prior, likelihood, X, y: as in `fsplaplace.train`.
+        prior, likelihood: as in `fsplaplace.train`.
+        X, y: inputs and targets as arrays, which may be memory-mapped, or X an iterable of (X, y) batches that starts anew
+            each time it is iterated over (a list, a torch DataLoader). What does not fit is read again for each
+            pass, in blocks; memory does not grow with n.
         context_points: where the prior is enforced, (m, ...): cover every place you will predict at, and include the
             training inputs. Repeated points count once. By default 500 points of `context.throughout(X)` and the
             training inputs, see `include_training`.
@@ -66,15 +71,17 @@ def laplace(
             finishes what training left undone; or the better of the two at the guard points ("auto"): the one closer to
             the exact Gaussian process where that is cheap (Gaussian likelihood, at most 1,000 targets), else the one
             with the lower training objective. The precision form has the network's only.
-        rank: the most directions to keep; no limit by default up to 2,000 context points. More than there are has no
-            effect.
+        rank: the most directions to keep; no limit by default up to 2,000 context points, 500 for each output beyond, where
+            fewer are kept if they have 99.9 % of the prior variance at those points (more, if what is missed would show
+            in Gaussian noise); `diagnostics.captured` says what was reached. More than there are has no effect.
         rtol: relative size below which directions of the prior are dropped. By default 1e-6, or less where Gaussian noise
             is so small that a hundredth of its variance would be dropped.
         delta: relative ridge of the pull-back. By default the power of ten for which the posterior at the guard points,
             given up to 300 of the data, diverges least from the exact Gaussian process's (Gaussian likelihood, dense
             solver), or the covariance implied there is closest to the prior's: about 1e-10 where the features can hold
             the prior, larger where they would otherwise oscillate between context points.
-        solver: "dense" (an N x p Jacobian and an N x N eigenproblem), "golub-kahan" (matrix-free), or by size.
+        solver: "dense" (an N x p Jacobian and an N x N eigenproblem), "normal-equations" (one pass in blocks and p x p
+            problems: many context points, few weights), "golub-kahan" (matrix-free), or by size.
         passes: blocks of the matrix-free basis.
         guard_points: points off the context set at which the implied prior is compared with the kernel, the two means
             are compared, and the precision form's variance is bounded (only if given here, there). By default 200
@@ -90,11 +97,11 @@ def laplace(
         memory_budget: bytes any single stage may take; a quarter of RAM by default.
         key: for the default guard and context points; a fixed key by default.
     """
-    X, targets = check_problem(model, prior, likelihood, X, y)
+    data = check_rows(model, prior, likelihood, X, y)
     for name, value, allowed in (
         ("form", form, ("covariance", "precision")),
         ("mean", mean, ("auto", "network", "refined")),
-        ("solver", solver, ("auto", "dense", "golub-kahan")),
+        ("solver", solver, ("auto", "dense", "normal-equations", "golub-kahan")),
     ):
         if value not in allowed:
             raise ValueError(f"laplace: {name} is {value!r}; pass one of {', '.join(map(repr, allowed))}")
@@ -104,12 +111,12 @@ def laplace(
         raise ValueError(f"laplace: rtol ({rtol}), delta ({delta}) and passes ({passes}) must be positive")
     key = jr.key(0) if key is None else key
     generator = host_generator(key)
-    points = _context_points(model, X, context_points, key)
+    points = _context_points(model, data, context_points, key)
     if include_training and form == "covariance":
         most = num_training(points.shape[0], prior.num_outputs)
-        points = _with_training(points, X, most=most, generator=generator)
+        points = _with_training(points, data, most=most, generator=generator)
     given = guard_points is not None
-    guards = _checked(model, guard_points, X, "guard_points") if given else _between(points, X, generator, key)
+    guards = _checked(model, guard_points, data, "guard_points") if given else _between(points, data, generator, key)
     budget = resolve_budget(memory_budget)
     if form == "precision":
         if mean == "refined":
@@ -118,39 +125,39 @@ def laplace(
             )
         with one_blas_thread():
             return precision_form(
-                model, prior, likelihood, X, targets, points, guards, bound_guards=given, rank=rank, budget=budget
+                model, prior, likelihood, data, points, guards, bound_guards=given, rank=rank, budget=budget
             )
     with one_blas_thread():
         return covariance_form(
-            model, prior, likelihood, X, targets, points, guards,
+            model, prior, likelihood, data, points, guards,
             mean=mean, rank=rank, rtol=rtol, delta=delta, solver=solver, passes=passes,
             missed_as_noise=missed_as_noise, budget=budget,
         )  # fmt: skip
 
 
-def _context_points(model: Model, X, context_points, key) -> Float[Array, "m ..."]:
+def _context_points(model: Model, data: Rows, context_points, key) -> Float[Array, "m ..."]:
     if context_points is not None:
-        return _checked(model, context_points, X, "context_points")
-    if X.ndim != 2:
+        return _checked(model, context_points, data, "context_points")
+    if len(data.row_shape) != 1:
         raise ValueError(
-            f"laplace: there are no default context points for inputs of shape {X.shape[1:]}; pass context_points, for instance "
+            f"laplace: there are no default context points for inputs of shape {data.row_shape}; pass context_points, for instance "
             "images from another data set"
         )
-    return _distinct(np.asarray(throughout(X).sample(_NUM_CONTEXT, key=key), dtype=X.dtype))
+    return _distinct(np.asarray(throughout(data.held().inputs).sample(_NUM_CONTEXT, key=key), dtype=model.dtype))
 
 
-def _with_training(points, X, *, most: int, generator: np.random.Generator) -> Float[Array, "k ..."]:
-    rows = np.asarray(X)
-    if rows.shape[0] > most:
-        rows = rows[generator.permutation(rows.shape[0])[:most]]
-    return _distinct(np.concatenate([np.asarray(points), rows]))
+def _with_training(points, data: Rows, *, most: int, generator: np.random.Generator) -> Float[Array, "k ..."]:
+    index = np.arange(data.num_rows)
+    if data.num_rows > most:
+        index = generator.permutation(data.num_rows)[:most]
+    return _distinct(np.concatenate([np.asarray(points), data.take(index).inputs]))
 
 
-def _checked(model: Model, points, X, argument: str) -> Float[Array, "m ..."]:
+def _checked(model: Model, points, data: Rows, argument: str) -> Float[Array, "m ..."]:
     points = model.check_inputs(points, argument=argument)
-    if points.shape[1:] != X.shape[1:]:
+    if points.shape[1:] != data.row_shape:
         raise ValueError(
-            f"{argument} has rows of shape {points.shape[1:]}, but X has {X.shape[1:]}; pass points of the same width"
+            f"{argument} has rows of shape {points.shape[1:]}, but X has {data.row_shape}; pass points of the same width"
         )
     return _distinct(points) if argument == "context_points" else points
 
@@ -162,15 +169,15 @@ def _distinct(points: Float[ArrayLike, "m ..."]) -> Float[Array, "k ..."]:
     return to_device(values[np.sort(first)])
 
 
-def _between(points: Float[Array, "m ..."], X, generator: np.random.Generator, key) -> Float[Array, "g ..."]:
+def _between(points: Float[Array, "m ..."], data: Rows, generator: np.random.Generator, key) -> Float[Array, "g ..."]:
     """Points off the context set: between random pairs of its points, and between neighbouring training inputs."""
     values = np.asarray(points)
-    local = X.ndim == 2 and X.shape[0] > 1
+    local = len(data.row_shape) == 1 and data.num_rows > 1
     count = 2 * _NUM_GUARDS // 3 if local else _NUM_GUARDS
     first, second = generator.integers(0, values.shape[0], (2, count))
     weight = generator.uniform(size=count).astype(values.dtype).reshape(-1, *[1] * (values.ndim - 1))
     across = (1 - weight) * values[first] + weight * values[second]
     if not local:
         return to_device(across)
-    near = Segments(X, neighbours=_NEIGHBOURS).sample(_NUM_GUARDS - count, key=key)
+    near = Segments(data.held().inputs, neighbours=_NEIGHBOURS).sample(_NUM_GUARDS - count, key=key)
     return to_device(generator.permutation(np.concatenate([across, near])))

@@ -5,6 +5,9 @@ import os
 import jax.numpy as jnp
 import numpy as np
 
+_KEPT = 256 * 2**20
+_STREAMED = 16 * 2**20
+
 
 def resolve_budget(memory_budget: float | None) -> float:
     """The budget in bytes: the caller's, or a quarter of this machine's memory."""
@@ -18,6 +21,14 @@ def resolve_budget(memory_budget: float | None) -> float:
 def rows_that_fit(bytes_per_row: float, budget: float, *, most: int) -> int:
     """Rows per block: as many as the budget holds, at least one, at most `most`."""
     return int(min(max(budget // max(bytes_per_row, 1), 1), most))
+
+
+def rows_of_data(bytes_per_row: float, budget: float, *, num_rows: int) -> int:
+    """Rows of data in a block: all, to be kept between passes, where they take a quarter of the budget and at most 256 MiB;
+    else small blocks that are computed anew in each pass, so that memory does not grow with the data."""
+    if num_rows * bytes_per_row <= min(budget / 4, _KEPT):
+        return num_rows
+    return rows_that_fit(bytes_per_row, min(budget / 4, _STREAMED), most=num_rows)
 
 
 def itemsize(dtype) -> int:

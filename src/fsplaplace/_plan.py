@@ -1,5 +1,6 @@
 """What `laplace` will do and what it will cost, before it is done."""
 
+from collections.abc import Iterable
 from typing import Literal
 
 import equinox as eqx
@@ -9,13 +10,16 @@ from jaxtyping import ArrayLike, Float
 from rich.console import Console
 from rich.table import Table
 
-from fsplaplace._jacobian import bytes_per_row, route, rows_per_block
-from fsplaplace._memory import format_bytes, itemsize, resolve_budget
+from fsplaplace._jacobian import bytes_per_row, directions_together, jacobian_rows, route, rows_per_block
+from fsplaplace._memory import format_bytes, itemsize, resolve_budget, rows_of_data
 from fsplaplace._model import Model
 from fsplaplace._prior import Prior, plan_factor
+from fsplaplace._rows import num_rows_and_example
 
 # Up to this many rows the N x N eigenproblem costs less than the passes it replaces.
 LARGEST_DENSE = 2000
+# Beyond it, up to this many weights, the p x p normal equations cost less than the passes and their compilation.
+LARGEST_NORMAL = 4000
 # Ranks are rounded up to a multiple of this with zero columns, so that fits of similar rank share compiled programs.
 RANK_MULTIPLE = 16
 # Rows of training inputs that join those of the context points: at least, and at most where the dense solver still does.
@@ -24,6 +28,8 @@ _FEWEST_TRAINING, _MOST_TRAINING = 500, 1500
 _PROGRAMS = 100 * 2**20
 # Points at which ridges, means and variances are compared: context, guard and training points, and the judges.
 _COMPARED = 1500
+# Ridges that are compared.
+_RIDGES = 7
 
 
 class PlannedStage(eqx.Module):
@@ -38,7 +44,7 @@ class Plan(eqx.Module):
     """What `laplace` will do; prints as a table.
 
     Attributes:
-        solver: "dense" or "golub-kahan".
+        solver: "dense", "normal-equations" or "golub-kahan".
         factorisation: "eigh" or "pivoted Cholesky".
         route: how products with the Jacobian are computed: "directions", "rows" or "convolutions".
         rank: the most directions; the prior may have fewer.
@@ -87,11 +93,11 @@ class Plan(eqx.Module):
 def plan(
     model: Model,
     prior: Prior,
-    X: Float[ArrayLike, "n ..."],
+    X: Float[ArrayLike, "n ..."] | Iterable[tuple[ArrayLike, ArrayLike]],
     context_points: Float[ArrayLike, "m ..."],
     *,
     rank: int | None = None,
-    solver: Literal["auto", "dense", "golub-kahan"] = "auto",
+    solver: Literal["auto", "dense", "normal-equations", "golub-kahan"] = "auto",
     passes: int = 3,
     include_training: bool = True,
     memory_budget: float | None = None,
@@ -103,9 +109,9 @@ def plan(
     """
     if rank is not None and rank < prior.num_outputs:
         raise ValueError(f"plan: rank is {rank}; pass {prior.num_outputs} or more, one for each output")
-    x, points = np.asarray(X), np.asarray(context_points)
+    (n, x), points = num_rows_and_example(X), np.asarray(context_points)
     budget, number, q = resolve_budget(memory_budget), itemsize(model.dtype), prior.num_outputs
-    num_points = points.shape[0] + (min(x.shape[0], num_training(points.shape[0], q)) if include_training else 0)
+    num_points = points.shape[0] + (min(n, num_training(points.shape[0], q)) if include_training else 0)
     rows, p = num_points * q, model.num_params
     factor = plan_factor(prior, num_points, rank, budget)
     kept = min(factor.rank, rows)
@@ -119,21 +125,24 @@ def plan(
         together = rows + _COMPARED // 4
         size = together * p * (8 + number) + 3 * 8.0 * together**2 + 2 * directions
         flops = together * (a_pass + 2.0 * rows * p) + 9.0 * rows**3 + 2.0 * rows * kept * p
+    elif chosen == "normal-equations":
+        passes = 1
+        block = jacobian_rows(model, points, budget) * q
+        size = 2 * 8.0 * p**2 + 3 * 8.0 * p * (kept + 1) + 2 * directions + block * p * (8 + 2 * number)
+        flops = rows * (a_pass + p * (p + 2.0 * kept)) + _RIDGES * (p**3 / 3 + 4.0 * p**2 * _COMPARED // 4)
     else:
         passes = golub_kahan_passes(passes, kept, p, rows)
-        size = golub_kahan_bytes(kept, passes, p, rows, number) + _block_bytes(model, points, kept, budget)
-        if size > budget:
-            raise MemoryError(_what_fits(model, points, rows, kept, passes, number, size, budget))
+        size = golub_kahan_bytes(model, points, rows, kept, passes, budget, caller="plan")
         pushed = (2 * num_points + _COMPARED // 4) * passes * (kept + 1) * a_pass
         flops = pushed + 8.0 * p * (kept + 1) ** 2 * passes * (passes + 1) + 2.0 * rows * (passes * (kept + 1)) ** 2
     stages.append(PlannedStage(f"pull-back ({chosen})", columns + size, flops))
-    seen = min(x.shape[0], max(1, int(budget / 4 // (16 * q * kept)))) + _COMPARED
+    seen = rows_of_data(16 * q * kept, budget, num_rows=n) + _COMPARED
     block = _block_bytes(model, x, kept, budget)
     stages.append(
         PlannedStage(
             "data",
             columns + directions + block + 2 * seen * q * kept * (8 + number),
-            (x.shape[0] + _COMPARED) * kept * (a_pass + 2.0 * q * kept),
+            (n + _COMPARED) * kept * (a_pass + 2.0 * q * kept),
         )
     )
     stages.append(PlannedStage("posterior", columns + 2.0 * directions, 2.0 * kept**2 * p + 9.0 * kept**3))
@@ -155,7 +164,8 @@ def num_training(num_points: int, num_outputs: int) -> int:
 
 
 def choose_solver(rows: int, num_params: int, number: int, solver: str, budget: float) -> str:
-    """ "dense" where the N x p Jacobian fits the budget and its Gram matrix is small; else "golub-kahan"."""
+    """ "dense" where the N x p Jacobian fits the budget and its Gram matrix is small; "normal-equations" where the p x p
+    matrix is; else "golub-kahan"."""
     needed = rows * num_params * (8 + number)
     if solver == "dense" and needed > budget:
         raise MemoryError(
@@ -164,7 +174,10 @@ def choose_solver(rows: int, num_params: int, number: int, solver: str, budget: 
         )
     if solver != "auto":
         return solver
-    return "dense" if rows <= LARGEST_DENSE and needed <= budget else "golub-kahan"
+    if rows <= LARGEST_DENSE and needed <= budget:
+        return "dense"
+    small = num_params <= LARGEST_NORMAL and 2 * 8 * num_params**2 <= budget / 2
+    return "normal-equations" if rows > LARGEST_DENSE and small else "golub-kahan"
 
 
 def golub_kahan_passes(passes: int, rank: int, num_params: int, rows: int) -> int:
@@ -172,23 +185,32 @@ def golub_kahan_passes(passes: int, rank: int, num_params: int, rows: int) -> in
     return max(1, min(passes, num_params // (rank + 1), rows // (rank + 1)))
 
 
-def golub_kahan_bytes(rank: int, passes: int, num_params: int, rows: int, number: int) -> float:
+def golub_kahan_bytes(model: Model, points, rows: int, rank: int, passes: int, budget: float, *, caller: str) -> float:
+    """What the matrix-free solver takes; refused, with the rank that would fit, where that is more than the budget."""
+    size = _golub_kahan_bytes(model, points, rows, rank, passes, budget)
+    if size > budget:
+        raise MemoryError(f"{caller}: {_what_fits(model, points, rows, rank, passes, size, budget)}")
+    return size
+
+
+def _golub_kahan_bytes(model: Model, points, rows: int, rank: int, passes: int, budget: float) -> float:
     """The basis, or the solution and the posterior made from it; images at the context rows and their normal equations."""
-    basis = passes * (rank + 1)
+    basis, number = passes * (rank + 1), itemsize(model.dtype)
     held = max(passes, 2) * (rank + 1)
-    return float(held * num_params * number + rows * basis * (3 * number + 16) + 3 * 8 * basis**2)
+    arrays = held * model.num_params * number + rows * basis * (3 * number + 16) + 3 * 8 * basis**2
+    return float(arrays + _block_bytes(model, points, rank, budget))
 
 
 def _block_bytes(model: Model, x, rank: int, budget: float) -> float:
-    return rows_per_block(model, x, rank, budget) * bytes_per_row(model, x, rank)
+    together = directions_together(model, x, rank)
+    return rows_per_block(model, x, together, budget) * bytes_per_row(model, x, together)
 
 
-def _what_fits(model: Model, points, rows: int, rank: int, passes: int, number: int, size: float, budget: float) -> str:
+def _what_fits(model: Model, points, rows: int, rank: int, passes: int, size: float, budget: float) -> str:
     """The largest rank that the budget holds, by bisection."""
 
     def fits(rank: int, passes: int) -> bool:
-        block = _block_bytes(model, points, rank, budget)
-        return golub_kahan_bytes(rank, passes, model.num_params, rows, number) + block <= budget
+        return _golub_kahan_bytes(model, points, rows, rank, passes, budget) <= budget
 
     options = []
     for fewer in dict.fromkeys((passes, min(passes, 2))):
@@ -199,7 +221,7 @@ def _what_fits(model: Model, points, rows: int, rank: int, passes: int, number: 
         if low:
             options.append(f"rank={low}" + (f" with passes={fewer}" if fewer != passes else ""))
     return (
-        f"plan: rank {rank} with {passes} passes needs {format_bytes(size)} for {model.num_params} weights, but memory_budget is "
+        f"rank {rank} with {passes} passes needs {format_bytes(size)} for {model.num_params} weights, but memory_budget is "
         f"{format_bytes(budget)}; "
         + (f"pass {' or '.join(options)}, or a larger memory_budget" if options else "no rank fits it")
     )

@@ -8,10 +8,18 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from fsplaplace._diagnostics import Diagnostics
-from fsplaplace._jacobian import map_rows, push_forward, push_forward_block, rows_per_block
+from fsplaplace._jacobian import (
+    map_rows,
+    outputs_and_products,
+    push_forward,
+    push_forward_block,
+    route,
+    rows_per_block,
+)
 from fsplaplace._memory import resolve_budget
 from fsplaplace._model import Model
 from fsplaplace._prior import Prior
@@ -87,7 +95,14 @@ class Posterior(eqx.Module):
         or two outputs a reverse pass and a matrix product); memory: $O(n q)$ and one block.
         """
         x = self._check_inputs(x)
-        rows = rows_per_block(self.model, x, self.rank, resolve_budget(memory_budget))
+        budget = resolve_budget(memory_budget)
+        traced = isinstance(x, Tracer) or isinstance(self.scale, Tracer)
+        if not traced and route(self.model, x, self.rank) == "convolutions":
+            network, features = outputs_and_products(self.model, x, self.scale, budget=budget)
+            moves = push_forward(self.model, x, self.shift[None], budget=budget)
+            mean, variance = network + moves[:, :, 0], jnp.sum(features**2, axis=2)
+            return Prediction(mean, network, variance, self._noise_variance(mean, variance))
+        rows = rows_per_block(self.model, x, self.rank, budget)
         core = functools.partial(_moments, self.model, self.shift, self.scale)
         mean, network, variance = map_rows(core, x, rows=rows)
         return Prediction(mean, network, variance, self._noise_variance(mean, variance))

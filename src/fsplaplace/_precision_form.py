@@ -8,12 +8,13 @@ from jaxtyping import Array, Float
 
 from fsplaplace import _glm
 from fsplaplace._data import data_blocks
-from fsplaplace._diagnostics import Diagnostics, Stages, stack, subset, variance_ratios
+from fsplaplace._diagnostics import MOST_POINTS, Diagnostics, Stages, stack, subset, variance_ratios
 from fsplaplace._jacobian import pull_back, push_forward
 from fsplaplace._model import Model
 from fsplaplace._posterior import Posterior
 from fsplaplace._precision import to_double
 from fsplaplace._prior import Prior, place_columns
+from fsplaplace._rows import Rows
 from fsplaplace.likelihoods import Likelihood
 from fsplaplace.linalg import lanczos_inverse_factor
 
@@ -22,7 +23,7 @@ _DEFAULT_RANK = 500
 
 
 def precision_form(
-    model: Model, prior: Prior, likelihood: Likelihood, X, targets, points, guards, *,
+    model: Model, prior: Prior, likelihood: Likelihood, data: Rows, points, guards, *,
     bound_guards: bool, rank: int | None, budget: float,
 ) -> Posterior:  # fmt: skip
     """Lines 2 to 10 of Algorithm 2; see `fsplaplace.laplace`."""
@@ -39,7 +40,7 @@ def precision_form(
     stages.finish("pull-back (lanczos)", 3 * pulled.nbytes)
 
     blocks = data_blocks(
-        model, likelihood, X, targets, jnp.pad(basis, ((0, 1), (0, 0))), num_outputs=prior.num_outputs, budget=budget
+        model, likelihood, data, jnp.pad(basis, ((0, 1), (0, 0))), num_outputs=prior.num_outputs, budget=budget
     )
     residual = model(points) - prior.mean_at(points)
     origin = np.zeros(keep)
@@ -61,7 +62,8 @@ def precision_form(
         )
     scale = scale[drop:]
     stages.finish("posterior", 2 * scale.nbytes)
-    places = {"context": subset(points), "training": subset(X), "guard": subset(guards)}
+    training = data.spread(MOST_POINTS).inputs
+    places = {"context": subset(points), "training": training, "guard": subset(guards)}
     implied = push_forward(model, stack(places), basis / singular[:, None], budget=budget)
     ratios = variance_ratios(prior, places, implied)
     stages.finish("diagnostics", implied.nbytes)

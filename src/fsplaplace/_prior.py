@@ -365,17 +365,18 @@ def _cholesky_columns(prior: Prior, points, output: int, rtol: float, captured: 
     if prior.structure == "joint":
         diagonal = prior.variance(points).ravel()
 
-        def column(index):
-            block = kernels.block_covariance(prior.kernel, points, points[index // q][None])  # pyright: ignore[reportArgumentType] - "joint" has one kernel
-            return block[:, :, 0, index % q].ravel()
+        def columns_at(index):
+            block = kernels.block_covariance(prior.kernel, points, points[index // q])  # pyright: ignore[reportArgumentType] - "joint" has one kernel
+            chosen = jnp.take_along_axis(block, (index % q)[None, None, :, None], axis=3)
+            return chosen.reshape(diagonal.shape[0], -1)
     else:
         kernel = prior.kernel[output] if isinstance(prior.kernel, tuple) else prior.kernel
         diagonal = kernels.variance(kernel, points)
 
-        def column(index):
-            return kernels.covariance(kernel, points, points[index][None])[:, 0]
+        def columns_at(index):
+            return kernels.covariance(kernel, points, points[index])
 
-    columns, remaining = pivoted_cholesky(column, diagonal, rank=limit, rtol=rtol, captured=captured)
+    columns, remaining = pivoted_cholesky(columns_at, diagonal, rank=limit, rtol=rtol, captured=captured)
     total = jnp.sum(diagonal)
     return columns, total - jnp.sum(remaining), total
 

@@ -1,5 +1,6 @@
 """Algorithm 1: training with the RKHS norm of the network as regulariser."""
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import optax
+from jax.sharding import NamedSharding
 from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray
 from paramax import NonTrainable
 
@@ -23,6 +25,7 @@ from fsplaplace._random import host_generator
 from fsplaplace.context import Sampler
 from fsplaplace.likelihoods import Likelihood
 from fsplaplace.linalg import one_blas_thread
+from fsplaplace.parallel import gather, map_sharded, replicate, row_sharding
 
 # Steps between visits to the host: for progress, validation, checkpoints and the check for divergence.
 _CHUNK = 100
@@ -125,21 +128,24 @@ def train(
             problem, model, fixed, state, key, _first_update(optimizer, trainable), held_out
         )
         state, record = _checkpoint.restore(checkpoint, (state, record), identity)
+    # After the fingerprint: a run may continue on another number of devices.
+    problem = problem.on_mesh()
+    state, rest, placed, held_out = replicate((state, fixed, model, held_out))
 
     advance = _advance_by_steps if linearisation(model, X).convolutional else _advance_in_loop
     with one_blas_thread(), progress_bar("Training", total=steps, show=progress) as report:
         while int(state.step) < steps and not record.stopped(patience, held_out):
             stop = min(steps, (int(state.step) // _CHUNK + 1) * _CHUNK)
-            state, nll, norm = advance(state, fixed, model, problem, optimizer, key, stop)
+            state, nll, norm = advance(state, rest, placed, problem, optimizer, key, stop)
             _check_finite(nll, norm, int(state.step), problem.jitter)
             record = record.extend(nll, norm)
             if held_out is not None:
-                record = record.validate(state, _validation_loss(state.trainable, fixed, model, *held_out))
-            if checkpoint is not None:
+                record = record.validate(state, _validation_loss(state.trainable, rest, placed, *held_out))
+            if checkpoint is not None and jax.process_index() == 0:
                 _checkpoint.write(checkpoint, (state, record), identity)
             report(int(state.step), f"objective {float(nll[-1] + norm[-1]):.4g}")
 
-    best = record.best if held_out is not None else state.trainable
+    best = gather(record.best if held_out is not None else state.trainable)
     params, fitted = eqx.combine(best, fixed, is_leaf=_is_frozen)
     history = History(*map(jnp.asarray, (record.nll, record.norm, record.validation_step, record.validation_loss)))
     return Trained(
@@ -158,6 +164,13 @@ class _Problem(eqx.Module):
     batch_size: int | None = eqx.field(static=True)
     steps: int = eqx.field(static=True)
     jitter: tuple[float, float] = eqx.field(static=True)
+    sharding: NamedSharding | None = eqx.field(static=True, default=None)
+
+    def on_mesh(self) -> "_Problem":
+        """Rows of every step over the devices of the mesh, where there is one."""
+        placed = dataclasses.replace(replicate(self), sharding=row_sharding())
+        # Points drawn outside of compiled code are drawn by each process for itself.
+        return placed if self.context.compiled else dataclasses.replace(placed, context=self.context)
 
     def jitter_at(self, step, *, maximum: Callable = jnp.maximum):
         first, last = self.jitter
@@ -221,7 +234,8 @@ def _objective(trainable, fixed, model: Model, problem: _Problem, rows, points, 
     X, targets = (problem.X, problem.targets) if rows is None else (problem.X[rows], problem.targets[rows])
     likelihood = likelihood if rows is None else likelihood.rows(rows)
     # One pass through the network for data and context: half the overhead of two.
-    outputs = model.evaluate(params, jnp.concatenate([X, points]))
+    inputs = jnp.concatenate([X, points])
+    outputs = map_sharded(functools.partial(model.evaluate, params), inputs, problem.sharding)
     log_likelihood = jnp.sum(likelihood.log_prob(outputs[: X.shape[0]], targets)) * (count / X.shape[0])
     residual = outputs[X.shape[0] :] - problem.prior.mean_at(points)
     norm = 0.5 * problem.prior.squared_norm(points, residual, jitter=problem.jitter_at(step))

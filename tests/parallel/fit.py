@@ -1,4 +1,4 @@
-"""One small posterior by the matrix-free solver; what a process of `test_parallel` and of `benchmarks/devices.py` runs.
+"""One small network and one small posterior by the matrix-free solver; what a process of `test_parallel` and of `benchmarks/devices.py` runs.
 
 python fit.py <file to write> [<coordinator> <number of processes> <number of this one>]
 """
@@ -54,12 +54,52 @@ def fit(mesh: bool) -> dict[str, np.ndarray]:
     }
 
 
+def train(mesh: bool, checkpoint: str) -> dict[str, np.ndarray]:
+    """50 steps on batches of 17 and 21 context points; and the same, stopped on one device half-way and taken up again."""
+    import jax.random as jr
+    from gpjax.kernels import RBF
+
+    import fsplaplace as fsp
+    from fsplaplace import _checkpoint, _train, parallel
+
+    _train._CHUNK = 25
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (50, 2))
+    prior, context = fsp.Prior(RBF(lengthscale=1.0)), fsp.context.Uniform([-1.0] * 2, [1.0] * 2)
+    model = fsp.as_model(fsp.mlp([20, 20], prior=prior, context=context, key=jr.key(0)))
+
+    def run(**options):
+        trained = fsp.train(
+            model, prior, fsp.likelihoods.Gaussian(0.1), context, X, np.sin(3 * X[:, 0]), key=jr.key(1), steps=50,
+            batch_size=17, num_context=21, progress=False, **options,
+        )  # fmt: skip
+        return np.asarray(trained.model.weights)
+
+    write = _checkpoint.write
+
+    def write_and_stop(*arguments):
+        write(*arguments)
+        raise KeyboardInterrupt
+
+    _checkpoint.write, first = write_and_stop, jax.process_index() == 0
+    if first:
+        with contextlib.suppress(KeyboardInterrupt):
+            run(checkpoint=checkpoint)
+    _checkpoint.write = write
+    with parallel.use_mesh() if mesh else contextlib.nullcontext():
+        # The other processes wait for the first one's checkpoint in this run.
+        weights = run()
+        resumed = run(checkpoint=checkpoint)
+    return {"weights": weights, "resumed": resumed}
+
+
 if __name__ == "__main__":
     path, *process = sys.argv[1:]
     if process:
         coordinator, count, number = process
         # Before fsplaplace is imported, which starts JAX's backend.
         jax.distributed.initialize(coordinator, int(count), int(number), heartbeat_timeout_seconds=10)
-    result = fit(mesh=jax.device_count() > 1)
+    several = jax.device_count() > 1
+    result = fit(several) | train(several, f"{path}.checkpoint")
     if jax.process_index() == 0:
         np.savez(path, devices=jax.device_count(), **result)

@@ -31,6 +31,16 @@ def test_devices_and_processes_give_the_posterior_of_one_device(fits, layout):
         np.testing.assert_allclose(fits[layout][name], fits["one"][name], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("layout", ["eight", "two processes"])
+def test_training_on_devices_and_processes_gives_the_weights_of_one_device(fits, layout):
+    np.testing.assert_allclose(fits[layout]["weights"], fits["one"]["weights"], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("layout", ["one", "eight", "two processes"])
+def test_a_checkpoint_of_one_device_continues_on_others(fits, layout):
+    np.testing.assert_allclose(fits[layout]["resumed"], fits["one"]["weights"], rtol=1e-5, atol=1e-5)
+
+
 def test_a_mesh_of_one_device_changes_nothing():
     mesh = jax.make_mesh((1,), ("rows",))
     rows = np.arange(6.0, dtype=np.float32).reshape(3, 2)

@@ -15,7 +15,11 @@ _MOST_ROUNDS = 5
 
 
 def orthonormal_rows(
-    rows: Float[Array, "k p"], against: Sequence[Float[Array, "l p"]] = (), *, overwrite: bool = False
+    rows: Float[Array, "k p"],
+    against: Sequence[Float[Array, "l p"]] = (),
+    *,
+    tolerance: float | None = None,
+    overwrite: bool = False,
 ) -> Float[Array, "k p"]:
     r"""Orthonormal basis of the span of `rows`, orthogonal to the orthonormal rows of each block in `against`.
 
@@ -24,14 +28,16 @@ def orthonormal_rows(
 
     $$V \leftarrow \Lambda^{-1/2} Q^\top \Bigl(V - \sum_i C_i W_i\Bigr)$$
 
-    with eigenvalues held above rounding, repeated until rounding no longer shows (SVQB; Stathopoulos and Wu, 2002).
+    with eigenvalues held above rounding, repeated until the Gram matrix is the identity to `tolerance`, by default until
+    rounding no longer shows (SVQB; Stathopoulos and Wu, 2002).
     Where rows depend on each other, or on the blocks, the result has what rounding left of them, made orthonormal as by
     a QR factorisation, or zeros.
 
-    Time: two or three rounds of $O(p k (k + l))$ at the speed of matrix products; memory: the result, which takes the
+    Time: one to three rounds of $O(p k (k + l))$ at the speed of matrix products; memory: the result, which takes the
     place of `rows` with `overwrite`.
     """
     eps = float(jnp.finfo(rows.dtype).eps)
+    tolerance = 10 * eps if tolerance is None else tolerance
     against = tuple(against)
     rows = rows if overwrite else jnp.array(rows, copy=True)
     for _ in range(_MOST_ROUNDS):
@@ -40,7 +46,7 @@ def orthonormal_rows(
         transform, condition = _inverse_root(left, np.diagonal(gram), eps)
         rows = mix_rows(transform, rows, [-transform @ overlap for overlap in overlaps], against)
         # The new Gram matrix differs from the identity by eps times this number.
-        if condition < 10:
+        if condition * eps < tolerance:
             break
     return rows
 

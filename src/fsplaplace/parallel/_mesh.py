@@ -2,7 +2,7 @@
 
 import contextlib
 import contextvars
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 import equinox as eqx
@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Shaped
 
 T = TypeVar("T")
@@ -22,7 +22,7 @@ _active: contextvars.ContextVar[Mesh | None] = contextvars.ContextVar("fsplaplac
 def use_mesh(mesh: Mesh | None = None) -> Iterator[Mesh]:
     """Inside this block, passes through the network split their rows over the devices of `mesh`.
 
-    `laplace`, `Posterior.predict` and whatever else runs the network over rows of data or context points is called as on
+    `train`, `laplace`, `Posterior.predict` and whatever else runs the network over rows of data or context points is called as on
     one device, and returns the same arrays, to rounding, on this process's own device. With several processes (call
     `jax.distributed.initialize` before `import fsplaplace`) every process makes the same calls with the same arguments.
 
@@ -32,7 +32,9 @@ def use_mesh(mesh: Mesh | None = None) -> Iterator[Mesh]:
     mesh = jax.make_mesh((jax.device_count(),), ("rows",)) if mesh is None else mesh
     if not isinstance(mesh, Mesh):
         raise TypeError(f"use_mesh: mesh must be a jax.sharding.Mesh, but got {type(mesh).__name__}")
-    token = _active.set(mesh)
+    # The compiler splits the work; `jax.make_mesh` asks for shardings in types, which networks would have to know of.
+    automatic = (AxisType.Auto,) * len(mesh.axis_names)
+    token = _active.set(Mesh(mesh.devices, mesh.axis_names, axis_types=automatic))
     try:
         yield mesh
     finally:
@@ -49,6 +51,29 @@ def shard_rows(x: Shaped[np.ndarray, "n ..."]) -> Shaped[Array, "n ..."] | Shape
     """Rows over the devices, n a multiple of `num_shards()`; without a mesh the array as it is."""
     mesh = _active.get()
     return x if mesh is None else _place(mesh, PartitionSpec(mesh.axis_names), x)
+
+
+def row_sharding() -> NamedSharding | None:
+    """How `shard_rows` places rows; None without a mesh. Hashable: a static field of what is compiled for it."""
+    mesh = _active.get()
+    return None if mesh is None else NamedSharding(mesh, PartitionSpec(mesh.axis_names))
+
+
+def map_sharded(
+    function: Callable[[Shaped[Array, "n ..."]], Shaped[Array, "n ..."]],
+    x: Shaped[Array, "n ..."],
+    sharding: NamedSharding | None,
+) -> Shaped[Array, "n ..."]:
+    """`function` of independent rows, inside `jax.jit`, with its rows over the devices; the result is on all of them.
+
+    Rows are padded to a multiple of the number of devices. Its transpose sums gradients over the devices.
+    """
+    if sharding is None:
+        return function(x)
+    missing = -x.shape[0] % sharding.mesh.size
+    padded = jnp.concatenate([x, jnp.broadcast_to(x[-1:], (missing, *x.shape[1:]))])
+    values = function(jax.lax.with_sharding_constraint(padded, sharding))
+    return jax.lax.with_sharding_constraint(values, NamedSharding(sharding.mesh, PartitionSpec()))[: x.shape[0]]
 
 
 def replicate(tree: T) -> T:
