@@ -54,7 +54,7 @@ def fit(method: str, X: np.ndarray, y: np.ndarray):
             model = BayesianRidge().fit(inputs, targets)
             predict = lambda x: model.predict(x, return_std=True)  # noqa: E731
         case "MLPRegressor":
-            model = MLPRegressor((50, 50), max_iter=1000, random_state=0).fit(inputs, targets)
+            model = MLPRegressor(hidden_layer_sizes=(50, 50), max_iter=1000, random_state=0).fit(inputs, targets)
             residual = targets - cross_val_predict(make_pipeline(StandardScaler(), model), X, targets, cv=5)
             predict = _with_constant_std(model, residual)
         case "RandomForestRegressor":

@@ -224,8 +224,6 @@ def _standard_errors(problem: MarginalLikelihood, vector, box: Box) -> np.ndarra
     undetermined = np.sum(eigenvectors[:, ~known] ** 2, axis=1) > 1e-6
     errors[free] = np.where(undetermined, np.nan, np.sqrt(variances))
     return errors
-    errors[free] = np.sqrt(np.sum(eigenvectors**2 / eigenvalues, axis=1))
-    return errors
 
 
 def _period_notes(rows, inputs: np.ndarray) -> list[str]:
