@@ -13,7 +13,6 @@ again are kept. Times are CPU seconds (and wall-clock seconds in the JSON): othe
 import argparse
 import json
 import multiprocessing
-import resource
 import time
 import warnings
 from pathlib import Path
@@ -22,6 +21,7 @@ import jax
 import jax.random as jr
 import numpy as np
 from gpjax.kernels import RBF, Matern52
+from results import peak_memory
 
 import fsplaplace as fsp
 from fsplaplace import baselines, datasets, metrics
@@ -84,7 +84,7 @@ def measure(task: str, name: str, steps: int) -> dict:
         "noise_scale": float(np.sqrt(np.mean(noise))), "noise_learned": learn_noise,
         "fit_cpu_seconds": fit_cpu, "fit_wall_seconds": fit_wall,
         "predict_cpu_seconds": predict_cpu, "predict_wall_seconds": predict_wall,
-        "peak_memory_mib": peak_memory(), "peak_memory_before_mib": before,
+        "peak_memory_mib": peak_memory() / 2**20, "peak_memory_before_mib": before / 2**20,
         "log_predictive_density": float(metrics.log_predictive_density(*arguments, noise_variance=noise)),
         "expected_log_likelihood": float(metrics.expected_log_likelihood(*arguments, noise_variance=noise)),
         "rmse": float(metrics.rmse(y_test, prediction.mean[:, 0])),
@@ -123,11 +123,6 @@ def problem(task: str):
         warnings.simplefilter("ignore", UserWarning)
         fitted = fit_prior(fsp.Prior(Matern52()), X, y, key=jr.key(0), standard_errors=False)
     return X, y, x_test, y_test, fitted.prior, float(fitted.likelihood.scale)
-
-
-def peak_memory() -> float:
-    """MiB, of this process so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def table(rows: list[dict]) -> str:

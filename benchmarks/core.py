@@ -8,12 +8,11 @@ Every measurement runs in a process of its own. Writes `benchmarks/results/core.
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import time
 
-from results import markdown_table, write_results
+from results import markdown_table, peak_memory, write_results
 
 REPEATS = 5
 WIDTHS = {10_000: 97, 100_000: 313, 1_000_000: 997, 5_000_000: 2233}
@@ -78,7 +77,7 @@ def measure_memory(num_params: int) -> dict:
     width = WIDTHS[num_params]
     model = fsp.as_model(fsp.mlp([width, width], prior=prior, context=context, key=jr.key(0)))
     jax.block_until_ready(model(model.check_inputs(X)))
-    before = _peak()
+    before = peak_memory()
     start = time.perf_counter()
     posterior = fsp.laplace(
         model, prior, fsp.likelihoods.Gaussian(0.1), X, np.sin(X[:, 0]), context_points=points,
@@ -88,7 +87,7 @@ def measure_memory(num_params: int) -> dict:
     return {
         "weights": model.num_params,
         "rank": posterior.rank,
-        "bytes": _peak() - before,
+        "bytes": peak_memory() - before,
         "seconds": time.perf_counter() - start,
     }
 
@@ -139,10 +138,6 @@ def _median(function) -> float:
         function()
         times.append(time.perf_counter() - start)
     return sorted(times)[len(times) // 2]
-
-
-def _peak() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def in_a_process(name: str, *arguments: str, python: str = sys.executable) -> dict:

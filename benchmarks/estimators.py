@@ -137,6 +137,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="FSPRegressor() against scikit-learn's regressors")
     parser.add_argument("--datasets", nargs="+", default=DATASETS, choices=DATASETS)
     parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS)
+    parser.add_argument("--folds", type=int, default=FOLDS, help="how many of the five")
     parser.add_argument("--directory", default=Path(__file__).parent / "results", type=Path)
     options = parser.parse_args()
     path = options.directory / "estimators.json"
@@ -144,7 +145,7 @@ def main() -> None:
     rows, began = before["rows"], time.perf_counter()
     done = {(row["dataset"], row["method"], row["fold"]) for row in rows}
     for dataset in options.datasets:
-        for fold in range(FOLDS):
+        for fold in range(options.folds):
             for method in options.methods:
                 if (dataset, method, fold) in done:
                     continue

@@ -1,17 +1,13 @@
-"""Kernel matrices: fsplaplace's engine beside GPJax's dense engine, in time and in accuracy.
+"""Kernel matrices: fsplaplace's engine beside GPJax's dense engine, in time and in accuracy, and a large Gram product.
 
-Both engines are jitted, warm and timed in turns on the same points, so that a busy machine slows both.
-Writes benchmarks/results/kernels.json and prints a table.
+    python benchmarks/kernels.py            # 2,000 x 2,000 matrices; a product with 25,000 x 25,000 in 784 dimensions
+    python benchmarks/kernels.py --quick    # small ones, for the test suite
 
-    python benchmarks/kernels.py --rows 2000 --repeats 15
+Both engines are jitted, warm and timed in turns on the same points, so that a busy machine slows both. Writes
+`benchmarks/results/kernels.json` and `kernels.md`.
 """
 
 import argparse
-import importlib.metadata
-import json
-import os
-import pathlib
-import platform
 import statistics
 import time
 
@@ -21,12 +17,11 @@ import numpy as np
 from gpjax.kernels import RBF, AbstractKernel, Matern12, Matern52, Periodic, PoweredExponential, RationalQuadratic
 from gpjax.kernels.computations import DenseKernelComputation
 from jaxtyping import Array, Float
-from rich.console import Console
-from rich.table import Table
+from results import markdown_table, peak_memory, write_results
 
+import fsplaplace as fsp
 from fsplaplace.kernels import _distance, covariance, mauna_loa
 
-RESULTS = pathlib.Path(__file__).parent / "results" / "kernels.json"
 CASES = {
     "RBF, 2-D": (2, lambda d: RBF(lengthscale=0.5)),
     "Matern-1/2, 2-D": (2, lambda d: Matern12(lengthscale=0.5)),
@@ -43,26 +38,49 @@ CASES = {
 WIDTHS = (4, 8, 16, 32, 48)
 
 
+GRAM_ROWS, GRAM_COLUMNS, GRAM_BUDGET = 25_000, 784, 2**30
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=2000, help="points on each side")
     parser.add_argument("--repeats", type=int, default=15, help="timed calls of each engine")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", type=pathlib.Path, default=RESULTS)
+    parser.add_argument("--quick", action="store_true", help="small matrices, for the test suite")
+    parser.add_argument("--out", default="benchmarks/results", help="directory for the JSON and the table")
     options = parser.parse_args()
+    gram_rows = GRAM_ROWS
+    if options.quick:
+        options.rows, options.repeats, gram_rows = 100, 2, 500
+    began = time.perf_counter()
+    # First, so that nothing else has raised the peak.
+    rows = [{"kind": "gram", **gram_product(gram_rows, options)}]
+    rows += [{"kind": "engine", "kernel": name, **compare(*case, options)} for name, case in CASES.items()]
+    rows += [{"kind": "width", "columns": width, **compare_widths(width, options)} for width in WIDTHS]
+    settings = {"rows": options.rows, "repeats": options.repeats, "seed": options.seed, "dtype": "float32"}
+    write_results(options.out, "kernels", rows, settings, seconds=time.perf_counter() - began, tables=tables)
 
-    cases = {name: compare(*case, options) for name, case in CASES.items()}
-    widths = {width: compare_widths(width, options) for width in WIDTHS}
-    show(cases, widths, options)
-    record = {
-        "settings": {"rows": options.rows, "repeats": options.repeats, "seed": options.seed, "dtype": "float32"},
-        "versions": {name: importlib.metadata.version(name) for name in ("fsplaplace", "gpjax", "jax", "jaxlib")},
-        "machine": {"processor": platform.machine(), "cores": os.cpu_count(), "device": jax.devices()[0].platform},
-        "cases": cases,
-        "explicit_or_product_ms": widths,
+
+def gram_product(count: int, options: argparse.Namespace) -> dict:
+    """Seconds and memory of Sigma V for eight columns, and its error at a few rows against float64."""
+    rng = np.random.default_rng(options.seed)
+    x = jnp.asarray(rng.normal(size=(count, GRAM_COLUMNS)), jnp.float32)
+    vectors = jnp.asarray(rng.normal(size=(count, 1, 8)), jnp.float32)
+    kernel = RBF(lengthscale=GRAM_COLUMNS**0.5)
+    before, began = peak_memory(), time.perf_counter()
+    product = jax.block_until_ready(fsp.Prior(kernel).gram_product(x, vectors, memory_budget=GRAM_BUDGET))
+    seconds, peak = time.perf_counter() - began, peak_memory() - before
+    exact = float64_reference(kernel, x[:5], x) @ np.asarray(vectors, np.float64)[:, 0]
+    error = np.max(np.abs(np.asarray(product)[:5, 0] - exact)) / np.max(np.abs(exact))
+    matrix = count**2 * 4
+    return {
+        "rows": count,
+        "seconds": seconds,
+        "bytes": peak,
+        "budget": GRAM_BUDGET,
+        "matrix_bytes": matrix,
+        "error": float(error),
     }
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(json.dumps(record, indent=2) + "\n")
 
 
 def compare(width: int, build, options: argparse.Namespace) -> dict[str, float]:
@@ -134,21 +152,30 @@ def float64_reference(kernel: AbstractKernel, x: Array, y: Array) -> np.ndarray:
         return np.asarray(DenseKernelComputation().cross_covariance(kernel, x, y))
 
 
-def show(cases: dict, widths: dict, options: argparse.Namespace) -> None:
-    table = Table(title=f"{options.rows} x {options.rows}, float32; error relative to k(0,0) against float64")
-    for heading in ("kernel", "GPJax ms", "ours ms", "speed-up", "GPJax error", "our error"):
-        table.add_column(heading, justify="left" if heading == "kernel" else "right")
-    for name, row in cases.items():
-        timings = (f"{row['gpjax_ms']:.1f}", f"{row['ours_ms']:.1f}", f"{row['speedup']:.1f}x")
-        table.add_row(name, *timings, f"{row['gpjax_error']:.1e}", f"{row['ours_error']:.1e}")
-    crossover = Table(title="exp(-distance): explicit differences or matrix product")
-    for heading in ("columns", "explicit ms", "product ms", "explicit gradient ms", "product gradient ms"):
-        crossover.add_column(heading, justify="right")
-    for width, row in widths.items():
-        crossover.add_row(str(width), *(f"{value:.1f}" for value in row.values()))
-    console = Console()
-    console.print(table)
-    console.print(crossover)
+def tables(rows: list[dict]) -> str:
+    of = lambda kind: [row for row in rows if row["kind"] == kind]  # noqa: E731
+    engines = [
+        [row["kernel"], f"{row['gpjax_ms']:.1f}", f"{row['ours_ms']:.1f}", f"{row['speedup']:.1f}", f"{row['gpjax_error']:.1e}",
+         f"{row['ours_error']:.1e}"]
+        for row in of("engine")
+    ]  # fmt: skip
+    grams = [
+        [row["rows"], f"{row['seconds']:.1f}", f"{row['bytes'] / 2**20:.0f} MiB", f"{row['budget'] / 2**20:.0f} MiB",
+         f"{row['matrix_bytes'] / 2**20:.0f} MiB", f"{row['error']:.1e}"]
+        for row in of("gram")
+    ]  # fmt: skip
+    widths = [
+        [row["columns"], *(f"{row[name]:.1f}" for name in row if name not in ("kind", "columns"))]
+        for row in of("width")
+    ]
+    return "\n\n".join([
+        "# Kernel matrices (float32; error relative to k(0, 0), against float64)",
+        markdown_table(["kernel", "GPJax ms", "ours ms", "speed-up", "GPJax error", "our error"], engines),
+        f"# Product with a Gram matrix in {GRAM_COLUMNS} dimensions, eight columns",
+        markdown_table(["points", "seconds", "peak above start", "budget", "the whole matrix", "relative error"], grams),
+        "# exp(-distance): explicit differences or matrix product (milliseconds)",
+        markdown_table(["columns", "explicit", "product", "explicit gradient", "product gradient"], widths),
+    ])  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from statistics import mean
 
 from results import markdown_table
 
@@ -24,7 +25,27 @@ def demo_table() -> str:
     return markdown_table(header, body)
 
 
-TABLES = {"demo": demo_table}
+def core_table() -> str:
+    rows = json.loads((ROOT / "benchmarks/results/core.json").read_text())["rows"]
+    times = {row["method"]: row["seconds"] for row in rows if row["kind"] == "time"}
+    stages = ("posterior, cold", "posterior, warm", "predict 10,000, warm")
+    body = [[stage, *(f"{seconds[stage]:.2f}" for seconds in times.values())] for stage in stages]
+    return markdown_table(["seconds", *times], body)
+
+
+def priors_table() -> str:
+    rows = json.loads((ROOT / "benchmarks/results/priors.json").read_text())["rows"]
+    networks = ("2 x 50, float32", "1 x 400, float64")
+    body = []
+    for name in dict.fromkeys(row["data"] for row in rows):
+        mine = [row for row in rows if row["data"] == name]
+        gp = mean(row["gp"] for row in mine)
+        gaps = [mean(row[network]["score"] for row in mine) - gp for network in networks]
+        body.append([name, mine[0]["rows"], f"{gp:.3f}", *(f"{gap:+.3f}" for gap in gaps)])
+    return markdown_table(["data", "rows", "exact GP", *(f"{network}: minus GP" for network in networks)], body)
+
+
+TABLES = {"demo": demo_table, "core": core_table, "priors": priors_table}
 
 
 def main():

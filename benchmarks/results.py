@@ -2,6 +2,7 @@
 
 import json
 import platform
+import resource
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -42,6 +43,11 @@ def read_rows(directory: str | Path, name: str, settings: dict) -> list[dict]:
     record = json.loads(path.read_text()) if path.exists() else {}
     same = record.get("settings") == settings and record.get("versions", {}).get("fsplaplace") == version("fsplaplace")
     return record["rows"] if same else []
+
+
+def peak_memory() -> int:
+    """The most bytes this process has held."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def markdown_table(header: Sequence[str], body: Sequence[Sequence[Any]]) -> str:

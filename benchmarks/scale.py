@@ -11,13 +11,12 @@ import argparse
 import functools
 import json
 import math
-import resource
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-from results import markdown_table, write_results
+from results import markdown_table, peak_memory, write_results
 
 GROWTH = {
     "n": [1_000, 10_000, 100_000, 1_000_000],
@@ -45,10 +44,10 @@ def measure_growth(axis: str, size: int) -> dict:
             model, prior, fsp.likelihoods.Gaussian(0.1), X, y, context_points=points, mean="network", **options
         )
 
-    before = _peak()
+    before = peak_memory()
     _time(fit)
     seconds, posterior = _time(fit)
-    bytes_used = _peak() - before
+    bytes_used = peak_memory() - before
     return {"axis": axis, "size": model.num_params if axis == "p" else size, "rank": posterior.rank,
             "seconds": seconds, "bytes": bytes_used, "planned": plan.peak_bytes}  # fmt: skip
 
@@ -59,12 +58,12 @@ def measure_context(m: int) -> dict:
 
     prior, model, X, y, points = _table_problem(1000, m, 50, smooth=False)
     plan = fsp.plan(model, prior, X, points)
-    before = _peak()
+    before = peak_memory()
     seconds, posterior = _time(
         lambda: fsp.laplace(model, prior, fsp.likelihoods.Gaussian(0.1), X, y, context_points=points)
     )
     return {"points": m, "rank": posterior.rank, "captured": float(posterior.diagnostics.captured), "seconds": seconds,
-            "bytes": _peak() - before, "process": _peak(), "planned": plan.peak_bytes}  # fmt: skip
+            "bytes": peak_memory() - before, "process": peak_memory(), "planned": plan.peak_bytes}  # fmt: skip
 
 
 def measure_utilisation() -> dict:
@@ -153,15 +152,15 @@ def _large(model, prior, X, labels, points, test, guards, *, rank: int, passes: 
     plan = fsp.plan(model, prior, X, points, **options)
     likelihood = fsp.likelihoods.Categorical(classes)
     jax.block_until_ready(model(model.check_inputs(X)))
-    before, in_passes = _peak(), _watch_passes()
+    before, in_passes = peak_memory(), _watch_passes()
     seconds, posterior = _time(
         lambda: fsp.laplace(model, prior, likelihood, X, labels, context_points=points, guard_points=guards, **options)
     )
     share = in_passes() / seconds
-    fitted = _peak() - before
+    fitted = peak_memory() - before
     predict, _ = _time(lambda: posterior.predict(test))
     return {"weights": model.num_params, "rank": posterior.rank, "points": len(points), "predictions": len(test),
-            "seconds": seconds, "predict": predict, "bytes": fitted, "process": _peak(), "passes": share,
+            "seconds": seconds, "predict": predict, "bytes": fitted, "process": peak_memory(), "passes": share,
             "planned": plan.peak_bytes, "stages": {k: float(s.seconds) for k, s in posterior.diagnostics.stages.items()}}  # fmt: skip
 
 
@@ -213,10 +212,6 @@ def _time(function):
     start = time.perf_counter()
     result = jax.block_until_ready(function())
     return time.perf_counter() - start, result
-
-
-def _peak() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 MEASUREMENTS = {

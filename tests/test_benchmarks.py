@@ -1,0 +1,99 @@
+"""Every benchmark in a size that fits a test: what it measures must make sense, not only be written."""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+
+
+@pytest.fixture
+def run(monkeypatch, tmp_path):
+    """Run a benchmark's command in this process and give back its rows."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+
+    def run(name: str, *arguments: str, out: str = "--out"):
+        module = importlib.import_module(name)
+        monkeypatch.setattr(sys, "argv", [f"{name}.py", *arguments, out, str(tmp_path)])
+        module.main()
+        assert (tmp_path / f"{name}.md").read_text().count("|---|") >= 1
+        return json.loads((tmp_path / f"{name}.json").read_text())["rows"]
+
+    return run
+
+
+def test_methods_are_scored_properly_and_rows_kept_when_others_are_run(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    benchmark = importlib.import_module("baselines")
+    # One process for all: the memory of each is not what the test is about.
+    monkeypatch.setattr(benchmark, "in_own_process", benchmark.measure)
+    for method in ("map", "diagonal", "gp"):
+        benchmark.main(["--tasks", "sine", "--methods", method, "--steps", "5", "--out", str(tmp_path)])
+    rows = {row["method"]: row for row in json.loads((tmp_path / "baselines.json").read_text())}
+    assert list(rows) == ["map", "diagonal", "gp"]
+    assert all(row["noise_scale"] == pytest.approx(0.1, rel=1e-3) for row in rows.values())
+    # Five steps teach a network nothing, while the process needs none; without epistemic variance both scores are one.
+    assert rows["gp"]["log_predictive_density"] > rows["diagonal"]["log_predictive_density"]
+    assert rows["map"]["log_predictive_density"] == pytest.approx(rows["map"]["expected_log_likelihood"], rel=1e-4)
+    assert rows["diagonal"]["log_predictive_density"] > rows["diagonal"]["expected_log_likelihood"]
+    assert (tmp_path / "baselines.md").read_text().count("| sine |") == 3
+
+
+def test_kernel_engines_agree_to_rounding(run):
+    rows = run("kernels", "--quick")
+    engines = [row for row in rows if row["kind"] == "engine"]
+    assert len(engines) == 11
+    assert max(row["ours_error"] for row in engines) < 1e-5
+    assert max(row["error"] for row in rows if row["kind"] == "gram") < 1e-5
+
+
+def test_covariance_form_is_closer_to_the_exact_process_than_the_paper_s(run):
+    rows = run("fidelity", "--quick")
+    worst = {
+        form: max(row["std"] for row in rows if row["form"] == form and row["initialisation"] == "matched")
+        for form in ("covariance", "precision")
+    }
+    assert worst["covariance"] < 0.1 * worst["precision"]
+
+
+@pytest.mark.slow
+def test_fitted_prior_is_scored_beside_the_exact_process(run):
+    (row,) = run("priors", "--quick")
+    assert row["2 x 50, float32"]["score"] - row["gp"] > -0.5
+    assert row["tune"]["evidence"] >= row["1 x 400, float64"]["evidence"] - 0.1
+    assert np.all(np.diff(row["tune"]["trace"]) >= -1e-6)
+
+
+@pytest.mark.slow
+def test_estimators_beat_a_straight_line_on_a_curved_table(run):
+    rows = run(
+        "estimators",
+        "--datasets",
+        "yacht",
+        "--methods",
+        "FSPRegressor",
+        "BayesianRidge",
+        "--folds",
+        "1",
+        out="--directory",
+    )
+    scores = {row["method"]: row["log_predictive_density"] for row in rows}
+    assert scores["FSPRegressor"] > scores["BayesianRidge"] + 1
+
+
+@pytest.mark.slow
+def test_sine_task_is_timed_and_memory_measured(run):
+    times, memory = run("core", "--quick")
+    assert times["seconds"]["posterior, warm"] < times["seconds"]["posterior, cold"]
+    assert 0 < memory["bytes"] < 1e9
+
+
+@pytest.mark.slow
+def test_growth_is_measured_beside_the_plan(run):
+    rows = run("scale", "--quick", "--only", "growth")
+    assert {row["axis"] for row in rows} == {"n", "p", "m"}
+    assert all(0.5 < row["planned"] / row["bytes"] < 2 for row in rows)
