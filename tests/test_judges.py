@@ -41,7 +41,7 @@ def test_missed_variance_as_noise_is_the_fully_independent_training_conditional(
 def test_choices_are_judged_by_the_divergence_from_the_exact_process(x64):
     """The divergence of the exact process's own features is zero, and grows when they are scaled or shifted."""
     prior, likelihood = fsp.Prior(Matern12(lengthscale=0.5)), fsp.likelihoods.Gaussian(0.1)
-    judges = judges_at(prior, likelihood, Rows(lambda: iter([Part(X, Y[:, None])])), TEST)
+    judges = judges_at(prior, likelihood, Rows(lambda: iter([Part(X, Y[:, None])])), TEST, POINTS[:3])
     assert judges.sample is not None
     inputs = judges.inputs
     factor = np.linalg.cholesky(np.exp(-np.abs(inputs - inputs.T) / 0.5) + 1e-12 * np.eye(len(inputs)))

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from fsplaplace import _glm
-from fsplaplace._data import data_blocks, view
+from fsplaplace._data import View, data_blocks, join, view
 from fsplaplace._diagnostics import (
     MOST_POINTS,
     Diagnostics,
@@ -33,6 +33,8 @@ from fsplaplace.linalg import Probe, block_golub_kahan, minimum_norm_solve, norm
 
 # Guard points times outputs that the ridge is chosen on: enough to rank ridges, small enough to be free.
 _MOST_GUARD_ROWS = 400
+# Context points times outputs at which the two means are compared as well.
+_MOST_WITNESS_ROWS = 200
 # Directions of the prior below this relative size are dropped, or smaller ones where the noise would show them:
 # together they hold at most this share of the noise variance at a point.
 _RTOL = 1e-6
@@ -55,18 +57,23 @@ def covariance_form(
     stages.finish("prior factor", 2 * factor.columns.nbytes)
 
     solver = choose_solver(points.shape[0] * prior.num_outputs, model.num_params, itemsize(model.dtype), solver, budget)
-    judges = judges_at(prior, likelihood, data, guards[: max(1, _MOST_GUARD_ROWS // prior.num_outputs)])
+    known_points = subset(points)
+    witnesses = slice(None, None, -(-known_points.shape[0] * prior.num_outputs // _MOST_WITNESS_ROWS))
+    judged = guards[: max(1, _MOST_GUARD_ROWS // prior.num_outputs)]
+    judges = judges_at(prior, likelihood, data, judged, np.asarray(known_points)[witnesses])
     pulled = _pull_back_prior(model, prior, points, judges, factor, solver, delta, missed_as_noise, passes, budget)
     directions = pulled.directions
     stages.finish(f"pull-back ({solver})", _pull_back_bytes(factor, directions, solver, passes))
 
     training_points = data.spread(MOST_POINTS).inputs
-    places = {"context": subset(points), "guard": subset(guards), "training": training_points}
+    places = {"context": known_points, "guard": subset(guards), "training": training_points}
     # What the matrix-free solver has reached at the context points is not computed again.
     reached = pulled.reached
     seen = view(
         model, stack({k: x for k, x in places.items() if k != "context" or reached is None}), directions, budget=budget
     )
+    if reached is not None:
+        seen = join([reached, seen])
     training = seen.rows(slice(-training_points.shape[0], None))
     blocks = data_blocks(
         model, likelihood, data, directions,
@@ -79,10 +86,9 @@ def covariance_form(
 
     # The shift to the mode takes the place of the shift to the prior mean, in the last row.
     to_mode = np.append(mode.z, 1.0)
-    features = seen.features if reached is None else np.concatenate([reached, seen.features])
-    ratios = variance_ratios(prior, places, features[:, :, :-1])
-    first = places["context"].shape[0] if reached is None else 0
-    at_judges = seen.rows(slice(first, first + judges.points.shape[0]))
+    ratios = variance_ratios(prior, places, seen.features[:, :, :-1])
+    first = known_points.shape[0]
+    at_judges = join([seen.rows(slice(first, first + judged.shape[0])), seen.rows(slice(first)).rows(witnesses)])
     means = {"network": at_judges.outputs, "refined": at_judges.outputs + at_judges.features @ to_mode}
     criterion, objectives = score_means(prior, judges, means, mode)
     chosen = mean if mean != "auto" else min(objectives, key=lambda name: objectives[name])
@@ -132,7 +138,7 @@ class _PulledBack(NamedTuple):
     misfit: float
     delta: float
     missed_as_noise: bool
-    reached: Float[np.ndarray, "k q r+1"] | None = None
+    reached: View | None = None
 
 
 def _pull_back_prior(
@@ -177,7 +183,10 @@ def _pull_back_prior(
     misfit = np.linalg.norm(solution.reached[:, :rank] - columns) / np.linalg.norm(columns)
     # Few directions stand for many: what they miss is unrelated between data, as noise is.
     missed_as_noise = True if missed_as_noise is None else missed_as_noise
-    reached = solution.reached.reshape(m, q, -1)[:: -(-m // MOST_POINTS)] if solver == "golub-kahan" else None
+    reached = None
+    if solver == "golub-kahan":
+        known = View(prior_mean - residual, solution.reached.reshape(m, q, -1))
+        reached = known.rows(slice(None, None, -(-m // MOST_POINTS)))
     return _PulledBack(directions, float(misfit), solution.delta, missed_as_noise, reached)
 
 

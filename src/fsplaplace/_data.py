@@ -34,6 +34,11 @@ class View(NamedTuple):
         return View(self.outputs[part], self.features[part])
 
 
+def join(views: list[View]) -> View:
+    """Views of some inputs after those of others."""
+    return View(*(np.concatenate(parts) for parts in zip(*views, strict=True)))
+
+
 def view(model: Model, x: Float[Array, "n ..."], directions: Float[Array, "r p"], *, budget: float) -> View:
     """Outputs and features in blocks of rows that fit the budget. The products are in the weights' dtype."""
     if route(model, x, directions.shape[0]) == "convolutions":

@@ -39,8 +39,8 @@ class Sample(NamedTuple):
 
 
 class Judges(NamedTuple):
-    """Points, the prior's covariance there, the exact process for new targets given all data where that is cheap, and
-    a sample of the data where the likelihood is Gaussian."""
+    """Points, the prior's covariance there, the exact process for new targets given all data, at the points and at some of the
+    context, where that is cheap, and a sample of the data where the likelihood is Gaussian."""
 
     points: Float[Array, "g ..."]
     covariance: Float[np.ndarray, "gq gq"]
@@ -88,8 +88,11 @@ def _typical(noise: Float[np.ndarray, " sq"]) -> float:
     return 1.0 / float(np.mean(1.0 / noise))
 
 
-def judges_at(prior: Prior, likelihood: Likelihood, data: Rows, points: Float[Array, "g ..."]) -> Judges:
-    """The judges at these points. Time cubic in the number of targets up to 1,000 of them, beyond that in 300."""
+def judges_at(
+    prior: Prior, likelihood: Likelihood, data: Rows, points: Float[Array, "g ..."], context: Float[np.ndarray, "c ..."]
+) -> Judges:
+    """The judges at these points, and of the means also at some points of the context. Time cubic in the number of targets
+    up to 1,000 of them, beyond that in 300."""
     if not isinstance(likelihood, Gaussian):
         _, covariance = _prior_moments(prior, points)
         return Judges(points, covariance, None, None)
@@ -97,24 +100,24 @@ def judges_at(prior: Prior, likelihood: Likelihood, data: Rows, points: Float[Ar
     few = np.arange(n)[:: -(-n * q // _SAMPLE_TARGETS)]
     rows = np.arange(n) if (complete := n * q <= _MOST_TARGETS) else few
     inputs, targets = data.take(rows)
-    mean, covariance = _prior_moments(prior, np.concatenate([points, inputs]))
+    mean, covariance = _prior_moments(prior, np.concatenate([points, context, inputs]))
     scale = np.asarray(likelihood.scale, dtype=np.float64)
     noise = np.broadcast_to(scale**2, (n, q))[rows].ravel()
     observed = np.asarray(targets, dtype=np.float64).ravel()
-    size = points.shape[0] * q
+    size, before = points.shape[0] * q, (points.shape[0] + context.shape[0]) * q
     kept = np.flatnonzero(np.isin(rows, few).repeat(q))
-    exact = _condition(mean, covariance, size, kept, observed[kept], noise[kept])
+    exact = _condition(mean, covariance, before, kept, observed[kept], noise[kept])
     given_all = None
     if complete:
         everything = np.arange(observed.size)
-        function = exact if few.size == n else _condition(mean, covariance, size, everything, observed, noise)
-        given_all = Moments(function.mean[:size], function.variance[:size] + _typical(noise))
-    shown = np.concatenate([np.arange(size), size + kept])
+        function = exact if few.size == n else _condition(mean, covariance, before, everything, observed, noise)
+        given_all = Moments(function.mean[:before], function.variance[:before] + _typical(noise))
+    shown = np.concatenate([np.arange(size), before + kept])
     sample = Sample(
         inputs=inputs[np.isin(rows, few)],
         targets=observed[kept],
         noise=noise[kept],
-        prior_variance=np.diagonal(covariance)[size + kept],
+        prior_variance=np.diagonal(covariance)[before + kept],
         exact=Moments(exact.mean[shown], exact.variance[shown]),
     )
     return Judges(points, covariance[:size, :size], given_all, sample)
@@ -136,12 +139,14 @@ def _prior_moments(prior: Prior, points) -> tuple[Float[np.ndarray, " k"], Float
 
 
 def score_means(
-    prior: Prior, judges: Judges, means: dict[str, Float[np.ndarray, "g q"]], mode: _glm.Mode
+    prior: Prior, judges: Judges, means: dict[str, Float[np.ndarray, "g+c q"]], mode: _glm.Mode
 ) -> tuple[str, dict[str, float]]:
-    """A score of the "network" and the "refined" mean, the lower the better, and what it is.
+    """A score of the "network" and the "refined" mean at the judges and then at the context, the lower the better, and what it
+    is.
 
     The root-mean-square distance to the exact Gaussian process, which both approximate, in standard deviations of a
-    new target, where there is one; else the training objective with its norm taken at the judges.
+    new target, where there is one; else the training objective with its norm taken at the judges. Points between others may be
+    where no input can be (features on a circle): there both means are wrong, and the context decides.
     """
     if (exact := judges.exact) is not None:
         scores = {
@@ -150,7 +155,7 @@ def score_means(
         }
         return "distance to the exact GP", scores
     with jax.enable_x64(True):
-        values = to_device(np.stack([means["network"], means["refined"]]))
+        values = to_device(np.stack([means[name][: judges.points.shape[0]] for name in ("network", "refined")]))
         norms = np.asarray(_half_squared_norms(*to_double((prior, judges.points)), values))
     losses = np.array([mode.network_loss, mode.value - 0.5 * mode.z @ mode.z])
     scores = np.nan_to_num(norms + losses, nan=np.inf).tolist()
