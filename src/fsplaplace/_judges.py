@@ -14,8 +14,8 @@ from fsplaplace._prior import Prior
 from fsplaplace._rows import Rows
 from fsplaplace.likelihoods import Gaussian, Likelihood
 
-# Targets up to which the exact Gaussian process costs less than the posterior itself.
-_MOST_TARGETS = 1000
+# Targets up to which the exact Gaussian process is cheap, and how many of them stand for more.
+_MOST_TARGETS, _FEWER_TARGETS = 2000, 1000
 # Targets that the exact process is conditioned on to compare ridges: a small problem of the same kind.
 _SAMPLE_TARGETS = 300
 MEAN_JITTER = 1e-4
@@ -39,8 +39,8 @@ class Sample(NamedTuple):
 
 
 class Judges(NamedTuple):
-    """Points, the prior's covariance there, the exact process for new targets given all data, at the points and at some of the
-    context, where that is cheap, and a sample of the data where the likelihood is Gaussian."""
+    """Points and the prior's covariance there; where the likelihood is Gaussian, the exact process for new targets given the
+    data (or many of them) at the points and at some of the context, and a sample of the data."""
 
     points: Float[Array, "g ..."]
     covariance: Float[np.ndarray, "gq gq"]
@@ -91,14 +91,14 @@ def _typical(noise: Float[np.ndarray, " sq"]) -> float:
 def judges_at(
     prior: Prior, likelihood: Likelihood, data: Rows, points: Float[Array, "g ..."], context: Float[np.ndarray, "c ..."]
 ) -> Judges:
-    """The judges at these points, and of the means also at some points of the context. Time cubic in the number of targets
-    up to 1,000 of them, beyond that in 300."""
+    """The judges at these points, and of the means also at some points of the context. Time cubic in the number of targets,
+    of which at most 2,000 are used, or 1,000 evenly spaced ones."""
     if not isinstance(likelihood, Gaussian):
         _, covariance = _prior_moments(prior, points)
         return Judges(points, covariance, None, None)
     n, q = data.num_rows, prior.num_outputs
-    few = np.arange(n)[:: -(-n * q // _SAMPLE_TARGETS)]
-    rows = np.arange(n) if (complete := n * q <= _MOST_TARGETS) else few
+    rows = np.arange(n) if n * q <= _MOST_TARGETS else _evenly(np.arange(n), _FEWER_TARGETS // q)
+    few = _evenly(rows, _SAMPLE_TARGETS // q)
     inputs, targets = data.take(rows)
     mean, covariance = _prior_moments(prior, np.concatenate([points, context, inputs]))
     scale = np.asarray(likelihood.scale, dtype=np.float64)
@@ -107,11 +107,10 @@ def judges_at(
     size, before = points.shape[0] * q, (points.shape[0] + context.shape[0]) * q
     kept = np.flatnonzero(np.isin(rows, few).repeat(q))
     exact = _condition(mean, covariance, before, kept, observed[kept], noise[kept])
-    given_all = None
-    if complete:
-        everything = np.arange(observed.size)
-        function = exact if few.size == n else _condition(mean, covariance, before, everything, observed, noise)
-        given_all = Moments(function.mean[:before], function.variance[:before] + _typical(noise))
+    function = exact
+    if few.size < rows.size:
+        function = _condition(mean, covariance, before, np.arange(observed.size), observed, noise)
+    given_all = Moments(function.mean[:before], function.variance[:before] + _typical(noise))
     shown = np.concatenate([np.arange(size), before + kept])
     sample = Sample(
         inputs=inputs[np.isin(rows, few)],
@@ -121,6 +120,10 @@ def judges_at(
         exact=Moments(exact.mean[shown], exact.variance[shown]),
     )
     return Judges(points, covariance[:size, :size], given_all, sample)
+
+
+def _evenly(rows: Int[np.ndarray, " n"], most: int) -> Int[np.ndarray, " k"]:
+    return rows[:: -(-rows.size // max(1, most))]
 
 
 def _condition(mean, covariance, size: int, rows: Int[np.ndarray, " k"], observed, noise) -> Moments:

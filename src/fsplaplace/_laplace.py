@@ -68,9 +68,9 @@ def laplace(
             training inputs, see `include_training`.
         form: "covariance", or "precision" for the paper's algorithm.
         mean: what `predict` returns as mean: the network's output; the mode of the linearised model ("refined"), which
-            finishes what training left undone; or the better of the two at the guard points ("auto"): the one closer to
-            the exact Gaussian process where that is cheap (Gaussian likelihood, at most 1,000 targets), else the one
-            with the lower training objective. The precision form has the network's only.
+            finishes what training left undone; or the better of the two at guard and context points ("auto"): the one
+            closer to the exact Gaussian process given the data, or 1,000 of more than 2,000 targets (Gaussian likelihood),
+            else the one with the lower training objective. The precision form has the network's only.
         rank: the most directions to keep; no limit by default up to 2,000 context points, 500 for each output beyond, where
             fewer are kept if they have 99.9 % of the prior variance at those points (more, if what is missed would show
             in Gaussian noise); `diagnostics.captured` says what was reached. More than there are has no effect.
