@@ -7,7 +7,7 @@ import pytest
 from gpjax.kernels import RBF, Matern12
 
 import fsplaplace as fsp
-from fsplaplace._judges import judges_at
+from fsplaplace._judges import judges_at, score_means
 from fsplaplace._rows import Part, Rows
 
 GENERATOR = np.random.default_rng(0)
@@ -50,6 +50,18 @@ def test_choices_are_judged_by_the_divergence_from_the_exact_process(x64):
     assert value == pytest.approx(0.0, abs=1e-8)
     assert judges.divergence(offsets, 0.5 * factor, missed_as_noise=False) > 0.01
     assert judges.divergence(offsets + 3.0, factor, missed_as_noise=False) > 0.01
+
+
+def test_means_that_are_equally_wrong_between_inputs_are_told_apart_at_the_context(x64):
+    """As where inputs lie on a circle: points between them are no inputs."""
+    prior, likelihood = fsp.Prior(Matern12(lengthscale=0.5)), fsp.likelihoods.Gaussian(0.1)
+    judges = judges_at(prior, likelihood, Rows(lambda: iter([Part(X, Y[:, None])])), TEST, POINTS[::5])
+    wrong = np.where(np.arange(judges.exact.mean.size) < len(TEST), 5.0, 0.0)
+    means = {"refined": judges.exact.mean + wrong, "network": judges.exact.mean + wrong + 0.01 + (wrong == 0)}
+    _, scores = score_means(prior, judges, {name: value[:, None] for name, value in means.items()}, None)
+    assert scores["refined"] < scores["network"]
+    weighted = (scores["refined"] ** 2 * wrong.size - np.sum(wrong**2 / judges.exact.variance)) / wrong.size
+    assert weighted == pytest.approx(0.0, abs=1e-6)
 
 
 def test_rank_follows_the_noise():
