@@ -150,8 +150,7 @@ class MaunaLoa(Experiment):
         "network's own mean, the precision form, Laplace and FVI show that budget, not what those methods can do. The refined "
         "mean hardly depends on it.",
         "The matched first layer and the prior's cut (rtol) were settled while writing, on seeds 0 and 1, by the log evidence "
-        "of the training months (rtol 1e-8: 1058, 1e-6: 766); test errors were on the screen then. Seeds are not selected: one "
-        "of the five is far off, and makes the standard error what it is.",
+        "of the training months (rtol 1e-8: 1058, 1e-6: 766); test errors were on the screen then. Seeds are not selected.",
         "The paper's prior has mean zero on standardised targets. The linear mean is fitted by generalised least squares and "
         "preferred by the marginal likelihood of the training months; the paper's numbers stand beside both.",
         "Expected log-likelihoods depend on the noise: here 0.19 ppm, the published value, for every method but Laplace, which "
