@@ -2,6 +2,7 @@
 
 import json
 import platform
+import re
 import resource
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
@@ -47,6 +48,10 @@ def read_rows(directory: str | Path, name: str, settings: dict) -> list[dict]:
 
 def peak_memory() -> int:
     """The most bytes this process has held."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        # Not what `getrusage` says: a new process begins with the peak of the one that started it.
+        return int(re.search(r"VmHWM:\s*(\d+) kB", status.read_text())[1]) * 1024  # pyright: ignore[reportOptionalSubscript] - every Linux has it
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
