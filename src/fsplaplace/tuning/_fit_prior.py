@@ -101,6 +101,9 @@ def fit_prior(
         exact = inputs.shape[0] <= exact_rows
         best, ends, restart_rows = _search(problem, _starts(start, given, box, restarts, key), box, key, exact)
         if not exact:
+            # The few rows of the restarts can often be fitted without noise, and a short run does not come back from there.
+            noise = slice(problem.space.size, None)
+            best.vector[noise] = np.maximum(best.vector[noise], start[noise])
             best = _minibatch(problem, best, box, key, batch_size, steps)
         if not np.isfinite(best.value):
             raise FloatingPointError(
