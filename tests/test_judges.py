@@ -56,12 +56,13 @@ def test_means_that_are_equally_wrong_between_inputs_are_told_apart_at_the_conte
     """As where inputs lie on a circle: points between them are no inputs."""
     prior, likelihood = fsp.Prior(Matern12(lengthscale=0.5)), fsp.likelihoods.Gaussian(0.1)
     judges = judges_at(prior, likelihood, Rows(lambda: iter([Part(X, Y[:, None])])), TEST, POINTS[::5])
-    wrong = np.where(np.arange(judges.exact.mean.size) < len(TEST), 5.0, 0.0)
-    means = {"refined": judges.exact.mean + wrong, "network": judges.exact.mean + wrong + 0.01 + (wrong == 0)}
-    _, scores = score_means(prior, judges, {name: value[:, None] for name, value in means.items()}, None)
+    exact, between = judges.exact, np.arange(judges.exact.mean.size) < len(TEST)
+    errors = {"refined": np.where(between, 5.01, 0.0), "network": np.where(between, 5.0, 1.0)}
+    means = {name: (exact.mean + error)[:, None] for name, error in errors.items()}
+    _, scores = score_means(prior, judges, means, None)
     assert scores["refined"] < scores["network"]
-    weighted = (scores["refined"] ** 2 * wrong.size - np.sum(wrong**2 / judges.exact.variance)) / wrong.size
-    assert weighted == pytest.approx(0.0, abs=1e-6)
+    for name, error in errors.items():
+        assert scores[name] == pytest.approx(np.sqrt(np.mean(error**2 / exact.variance)))
 
 
 def test_rank_follows_the_noise():

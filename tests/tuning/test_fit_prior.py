@@ -166,6 +166,19 @@ def test_minibatches_come_near_the_exact_optimum(draw, fitted):
         assert abs(result.report[name].after - exact.after) < 3 * exact.standard_error
 
 
+def test_noise_is_found_where_the_few_rows_of_the_restarts_could_do_without():
+    """300 rows of this function have their largest marginal likelihood without noise; all rows have it with 0.1."""
+    generator = np.random.default_rng(9)
+    X = generator.uniform(-1.7, 1.7, (1200, 4))
+    function = 2 * np.sin(2 * X[:, 0]) * np.sin(2 * X[:, 1]) + np.sin(1.5 * X[:, 2] * X[:, 3])
+    y = function / function.std() + 0.1 * generator.normal(size=1200)
+    result = fit_prior(
+        Prior(Matern32()), X, y, key=KEY, ard=True, exact_rows=300, batch_size=300, steps=150, standard_errors=False
+    )
+    assert result.report.method == "Adam on subsets"
+    assert result.report["likelihood.scale"].after == pytest.approx(0.1, rel=0.3)
+
+
 def test_duplicated_rows_with_different_targets_become_noise():
     X = np.repeat(np.linspace(0, 3, 15), 2)[:, None]
     y = np.sin(X[:, 0]) + np.tile([0.2, -0.2], 15)

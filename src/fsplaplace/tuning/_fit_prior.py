@@ -102,9 +102,9 @@ def fit_prior(
         best, ends, restart_rows = _search(problem, _starts(start, given, box, restarts, key), box, key, exact)
         if not exact:
             # The few rows of the restarts can often be fitted without noise, and a short run does not come back from there.
-            noise = slice(problem.space.size, None)
-            best.vector[noise] = np.maximum(best.vector[noise], start[noise])
-            best = _minibatch(problem, best, box, key, batch_size, steps)
+            noise = np.arange(start.size) >= problem.space.size
+            first = np.where(noise, np.maximum(best.vector, start), best.vector)
+            best = _minibatch(problem, best._replace(vector=first), box, key, batch_size, steps)
         if not np.isfinite(best.value):
             raise FloatingPointError(
                 f"fit_prior: the marginal likelihood was not finite from any of {restarts} starts; check the scales "
