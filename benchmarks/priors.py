@@ -131,7 +131,7 @@ def exact_gp(fitted, X, y, X_test):
 
 def score(posterior, X_test, y_test) -> float:
     prediction = posterior.predict(X_test)
-    noise = float(posterior.likelihood.scale) ** 2
+    noise = np.asarray(prediction.noise_variance)[:, 0]
     mean, variance = np.asarray(prediction.mean)[:, 0], np.asarray(prediction.variance)[:, 0]
     return float(metrics.log_predictive_density(y_test, mean, variance, noise_variance=noise))
 

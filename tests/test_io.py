@@ -45,7 +45,9 @@ def made_up(posterior, prior, likelihood=None, *, model=None, inputs=2):
     scale = jr.normal(jr.key(3), (3, model.num_params), model.dtype)
     points = jr.normal(jr.key(4), (5, inputs), model.dtype)
     likelihood = likelihood or fsp.likelihoods.Gaussian(0.1)
-    return fsp.Posterior(model, prior, likelihood, scale, scale[0], points, jnp.asarray(0.5), posterior.diagnostics)
+    return fsp.Posterior(
+        model, prior, likelihood, scale, scale[0], scale[:, 0], points, jnp.asarray(0.5), posterior.diagnostics
+    )
 
 
 @pytest.fixture

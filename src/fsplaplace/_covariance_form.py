@@ -1,6 +1,7 @@
 """The covariance form: pull the prior's covariance back to the weights, then condition on the data."""
 
 import functools
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import equinox as eqx
@@ -8,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from fsplaplace import _glm
-from fsplaplace._data import View, data_blocks, join, view
+from fsplaplace._data import View, data_blocks, join, mean_of, view
 from fsplaplace._diagnostics import (
     MOST_POINTS,
     Diagnostics,
@@ -23,6 +24,7 @@ from fsplaplace._jacobian import jacobian_blocks, jacobian_matrix, pull_back, pu
 from fsplaplace._judges import MEAN_JITTER, Judges, judges_at, score_means
 from fsplaplace._memory import itemsize
 from fsplaplace._model import Model
+from fsplaplace._noise import NoiseEvidence
 from fsplaplace._plan import RANK_MULTIPLE, choose_solver, golub_kahan_bytes, golub_kahan_passes
 from fsplaplace._posterior import Posterior
 from fsplaplace._precision import to_device
@@ -33,6 +35,8 @@ from fsplaplace.linalg import Probe, block_golub_kahan, minimum_norm_solve, norm
 
 # Guard points times outputs that the ridge is chosen on: enough to rank ridges, small enough to be free.
 _MOST_GUARD_ROWS = 400
+# Divergences this many times the lowest are as good: a spike of the covariance between guard points does not show in them.
+_AS_GOOD = 1.2
 # Context points times outputs at which the two means are compared as well.
 _MOST_WITNESS_ROWS = 200
 # Directions of the prior below this relative size are dropped, or smaller ones where the noise would show them:
@@ -77,10 +81,11 @@ def covariance_form(
     training = seen.rows(slice(-training_points.shape[0], None))
     blocks = data_blocks(
         model, likelihood, data, directions,
-        num_outputs=prior.num_outputs, budget=budget, known=training if training_points.shape[0] == data.num_rows else None,
+        prior=prior, budget=budget, known=training if training_points.shape[0] == data.num_rows else None,
         missed=functools.partial(missed_variance, prior) if pulled.missed_as_noise else None,
     )  # fmt: skip
-    mode = _glm.posterior_mode(blocks, directions.shape[0] - 1)
+    noise = NoiseEvidence() if isinstance(likelihood, Gaussian) else None
+    mode = _glm.posterior_mode(noise.watch(blocks) if noise else blocks, directions.shape[0] - 1)
     log_evidence = -mode.value - 0.5 * np.linalg.slogdet(mode.precision)[1]
     stages.finish("data", data.num_rows * prior.num_outputs * directions.shape[0] * 8)
 
@@ -98,7 +103,10 @@ def covariance_form(
     if chosen == "network" and not isinstance(likelihood, Gaussian):
         # The curvature belongs where the mean is: at the network's own outputs. A Gaussian's is the same everywhere.
         precision = _glm.posterior_precision(_glm.at_network(blocks), np.zeros_like(mode.z))
-    scale, shift = _posterior_weights(directions, precision, factor.rank, to_mode * (chosen == "refined"))
+    # Padded directions have no part in A.
+    eigenvalues, eigenvectors = np.linalg.eigh(precision[: factor.rank, : factor.rank])
+    root = eigenvectors / np.sqrt(eigenvalues)
+    scale, shift = _posterior_weights(directions, root, to_mode * (chosen == "refined"))
     stages.finish("posterior", 2 * scale.nbytes)
     return Posterior(
         model=model,
@@ -106,13 +114,15 @@ def covariance_form(
         likelihood=likelihood,
         scale=scale,
         shift=shift,
+        information=to_device(eigenvalues, model.dtype),
         context_points=points,
         log_evidence=to_device(log_evidence, model.dtype),
         diagnostics=Diagnostics(
             form="covariance", solver=solver, factorisation=factor.method, mean=chosen, rank=factor.rank,
             captured=factor.captured, pull_back_residual=pulled.misfit, ratios=ratios, criterion=criterion,
             objectives=objectives, jitter=MEAN_JITTER, delta=pulled.delta,
-            missed_as_noise=pulled.missed_as_noise, stages=stages.records,
+            missed_as_noise=pulled.missed_as_noise,
+            noise_factor=noise.best_factor(eigenvalues, eigenvectors) if noise else None, stages=stages.records,
         ),
     )  # fmt: skip
 
@@ -148,7 +158,7 @@ def _pull_back_prior(
     m, q, rank = factor.columns.shape
     columns = np.asarray(factor.columns).reshape(m * q, rank)
     deltas = candidate_deltas(model.dtype) if delta is None else (delta,)
-    prior_mean = np.asarray(_prior_mean(prior, points), dtype=np.float64)
+    prior_mean = np.asarray(mean_of(prior, points), dtype=np.float64)
     if solver == "dense":
         inputs, judged = _joined(np.asarray(points), judges.inputs)
         outputs, jacobian = _outputs_and_jacobian(model, inputs)
@@ -157,7 +167,7 @@ def _pull_back_prior(
         targets = np.column_stack([columns, np.zeros((m * q, -rank % RANK_MULTIPLE)), residual.ravel()])
         choice = _Choice(judges, outputs[judged].ravel(), rank, missed_as_noise)
         probes = (judged[:, None] * q + np.arange(q)).ravel()
-        solution = minimum_norm_solve(jacobian, targets, deltas=deltas, loss=choice.loss, probes=probes)
+        solution = minimum_norm_solve(jacobian, targets, deltas=deltas, choose=choice.of, probes=probes)
         directions, missed_as_noise = solution.rows, choice.missed_as_noise
     elif solver == "normal-equations":
         return _by_normal_equations(model, prior, points, judges, columns, prior_mean, deltas, missed_as_noise, budget)
@@ -213,24 +223,31 @@ def _by_normal_equations(
 
 
 class _Choice:
-    """The loss by which ridges are compared at the judges, and what the best of them does with missed variance."""
+    """Which ridge is best at the judges, and what it does with missed variance."""
 
     def __init__(self, judges: Judges, outputs: Float[np.ndarray, " k"], rank: int, missed_as_noise: bool | None):
         self.judges, self.outputs, self.rank = judges, outputs, rank
         self.options = (False, True) if missed_as_noise is None else (missed_as_noise,)
-        self.missed_as_noise, self.lowest = self.options[0], np.inf
+        self.missed_as_noise = self.options[0]
 
-    def loss(self, reached: Float[np.ndarray, "k r+1"]) -> float:
-        """Divergence from the exact process where there is one, else from the prior's covariance."""
-        features = reached[:, : self.rank]
-        if self.judges.sample is None:
-            return self.judges.covariance_error(features)
-        offsets = self.outputs + reached[:, -1]
-        losses = {option: self.judges.divergence(offsets, features, missed_as_noise=option) for option in self.options}
-        best = min(losses, key=lambda option: losses[option])
-        if losses[best] < self.lowest:
-            self.missed_as_noise, self.lowest = best, losses[best]
-        return losses[best]
+    def of(self, candidates: Iterable[Float[np.ndarray, "k r+1"]]) -> int:
+        """The position of the candidate whose covariance is closest to the prior's, of those which diverge about as little
+        as any from the exact process, where there is one."""
+        options, divergences, errors = [], [], []
+        for reached in candidates:
+            features = reached[:, : self.rank]
+            errors.append(self.judges.covariance_error(features[: self.judges.covariance.shape[0]]))
+            if self.judges.sample is not None:
+                offsets = self.outputs + reached[:, -1]
+                found = {each: self.judges.divergence(offsets, features, missed_as_noise=each) for each in self.options}
+                options.append(min(found, key=lambda each: found[each].forward))
+                divergences.append(found[options[-1]].symmetric)
+        if not divergences:
+            return int(np.argmin(errors))
+        as_good = np.array(divergences) <= _AS_GOOD * min(divergences)
+        best = int(np.argmin(np.where(as_good, errors, np.inf)))
+        self.missed_as_noise = options[best]
+        return best
 
 
 def _joined(points: Float[np.ndarray, "m ..."], others: Float[np.ndarray, "g ..."]):
@@ -241,11 +258,6 @@ def _joined(points: Float[np.ndarray, "m ..."], others: Float[np.ndarray, "g ...
     return np.concatenate([points, *([np.stack(new)] if new else [])]), np.array(
         [place[row.tobytes()] for row in others]
     )
-
-
-@eqx.filter_jit
-def _prior_mean(prior: Prior, points):
-    return prior.mean_at(points)
 
 
 @eqx.filter_jit
@@ -267,11 +279,10 @@ def _pull_back_bytes(factor: PriorFactor, directions, solver: str, passes: int) 
     return factor.matrix.shape[0] * directions.shape[1] * (8 + directions.dtype.itemsize) + 2 * directions.nbytes
 
 
-def _posterior_weights(directions, precision: Float[np.ndarray, "k k"], rank: int, to_mean: Float[np.ndarray, " k+1"]):
-    """S^T, rows s_j with S S^T = S_0 A^{-1} S_0^T, and the shift. Padded directions have no part in A and are dropped."""
-    eigenvalues, eigenvectors = np.linalg.eigh(precision[:rank, :rank])
+def _posterior_weights(directions, root: Float[np.ndarray, "r r"], to_mean: Float[np.ndarray, " k+1"]):
+    """S^T, rows s_j with S S^T = S_0 A^{-1} S_0^T, and the shift, from a root of A^{-1}."""
     # Over all directions, those without a part as zeros: a slice of them would be one more copy.
-    rotation = np.pad((eigenvectors / np.sqrt(eigenvalues)).T, ((0, 0), (0, directions.shape[0] - rank)))
+    rotation = np.pad(root.T, ((0, 0), (0, directions.shape[0] - root.shape[0])))
     return _combine(directions, to_device(rotation, directions.dtype), to_device(to_mean, directions.dtype))
 
 

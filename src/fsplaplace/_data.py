@@ -19,6 +19,7 @@ from fsplaplace._jacobian import (
 )
 from fsplaplace._memory import rows_of_data
 from fsplaplace._model import Model
+from fsplaplace._prior import Prior
 from fsplaplace._rows import Rows
 from fsplaplace.likelihoods import Gaussian, Likelihood
 
@@ -52,14 +53,14 @@ def view(model: Model, x: Float[Array, "n ..."], directions: Float[Array, "r p"]
 
 def data_blocks(
     model: Model, likelihood: Likelihood, data: Rows, directions: Float[Array, "r+1 p"], *,
-    num_outputs: int, budget: float, missed: Callable | None = None, known: View | None = None,
+    prior: Prior, budget: float, missed: Callable | None = None, known: View | None = None,
 ) -> Blocks:  # fmt: skip
     """Blocks of data with their features; the last direction is a shift that is part of the offset.
 
     `missed(x, features)` is variance that joins that of Gaussian noise. A block that holds all rows is kept, others are
     computed anew in each pass; `known` is the view of all rows where there already is one.
     """
-    rows = rows_of_data(2 * num_outputs * directions.shape[0] * 8, budget, num_rows=data.num_rows)
+    rows = rows_of_data(2 * prior.num_outputs * directions.shape[0] * 8, budget, num_rows=data.num_rows)
 
     def compute(part: slice, inputs, labels) -> Block:
         noise = likelihood if rows >= data.num_rows else likelihood.rows(part)
@@ -73,7 +74,8 @@ def data_blocks(
                 added = missed(inputs, features) / variance
                 variance, log_normaliser = variance * (1 + added), log_normaliser - 0.5 * float(np.sum(np.log1p(added)))
         offset = seen.outputs + seen.features[:, :, -1]
-        return Block(seen.outputs, offset, features, np.asarray(labels), noise, variance, log_normaliser)
+        mean = np.asarray(mean_of(prior, inputs), dtype=np.float64)
+        return Block(seen.outputs, mean, offset, features, np.asarray(labels), noise, variance, log_normaliser)
 
     def stream() -> Iterator[Block]:
         return (compute(part, *block) for part, block in data.blocks(rows))
@@ -82,6 +84,12 @@ def data_blocks(
         return stream
     kept_blocks = list(stream())
     return lambda: iter(kept_blocks)
+
+
+@eqx.filter_jit
+def mean_of(prior: Prior, x: Float[Array, "n ..."]) -> Float[Array, "n q"]:
+    """`prior.mean_at`, compiled."""
+    return prior.mean_at(x)
 
 
 @eqx.filter_jit

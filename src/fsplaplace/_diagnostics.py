@@ -47,6 +47,8 @@ class Diagnostics(eqx.Module):
         jitter: relative jitter of the norm in `objectives`.
         delta: relative ridge of the pull-back.
         missed_as_noise: whether prior variance that the features miss at the data is taken as noise.
+        noise_factor: the factor of a Gaussian likelihood's scale at which the evidence is highest, kernel and network staying
+            as they are; far above 1 the features miss what the stated noise would show. None for other likelihoods.
         stages: seconds and bytes of each stage.
     """
 
@@ -63,6 +65,7 @@ class Diagnostics(eqx.Module):
     jitter: float = eqx.field(static=True)
     delta: float = eqx.field(static=True)
     missed_as_noise: bool = eqx.field(static=True)
+    noise_factor: float | None
     stages: dict[str, Stage]
 
     @property
@@ -86,6 +89,8 @@ class Diagnostics(eqx.Module):
         table.add_row(
             "mean", f"{self.mean}, {self.criterion} lower by {self.mean_gain:.3g}" if self.objectives else self.mean
         )
+        if self.noise_factor is not None:
+            table.add_row("noise with the highest evidence", f"{self.noise_factor:.3g} times the stated")
         for name, stage in self.stages.items():
             table.add_row(name, f"{float(stage.seconds):.3f} s, {format_bytes(float(stage.bytes))}")
         console = Console(width=100, color_system=None)

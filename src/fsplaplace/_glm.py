@@ -22,11 +22,12 @@ _NEWTON_TOLERANCE = 1e-8
 
 
 class Block(eqx.Module):
-    """Some rows of the data, on the host: the network's outputs, offsets $o_i$, features $\\Phi_i$, targets and their
-    likelihood, with the variances of its noise and its normaliser where it is Gaussian (then everything below has a closed
+    """Some rows of the data, on the host: the network's outputs, the prior's mean, offsets $o_i$, features $\\Phi_i$, targets
+    and their likelihood, with the variances of its noise and its normaliser where it is Gaussian (then everything below has a closed
     form)."""
 
     network: Float[np.ndarray, "b q"]
+    prior_mean: Float[np.ndarray, "b q"]
     offset: Float[np.ndarray, "b q"]
     features: Float[np.ndarray, "b q r"]
     targets: Shaped[np.ndarray, "b ..."]

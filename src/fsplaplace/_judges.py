@@ -28,6 +28,14 @@ class Moments(NamedTuple):
     variance: Float[np.ndarray, " gq"]
 
 
+class Divergence(NamedTuple):
+    """Mean Kullback-Leibler divergences for a new target: from the exact process, which is what its log predictive density
+    loses, and the mean of both directions, to which spikes between context points are as wrong as false confidence."""
+
+    forward: float
+    symmetric: float
+
+
 class Sample(NamedTuple):
     """Some of the data, and the exact Gaussian process conditioned on them at the judges and at their own inputs."""
 
@@ -58,29 +66,34 @@ class Judges(NamedTuple):
 
     def divergence(
         self, offsets: Float[np.ndarray, " k"], features: Float[np.ndarray, "k r"], *, missed_as_noise: bool
-    ):
-        r"""Mean symmetric divergence (KL) between the exact process and the model $o + \Phi z$, both conditioned on the
-        sample, for a new target at each point and at each input of the sample. Time $O(k r^2)$."""
+    ) -> Divergence:
+        r"""Divergence between the exact process and the model $o + \Phi z$, both conditioned on the
+        sample, for a new target at each point and at each input of the sample. Time $O(k r^2)$.
+
+        With `missed_as_noise` prior variance that the features miss is noise, of the sample and of new targets."""
         sample = self.sample
         assert sample is not None
         size = self.covariance.shape[0]
         seen = features[size:]
-        noise = sample.noise
+        noise, missed = sample.noise, np.zeros(features.shape[0])
         if missed_as_noise:
-            noise = noise + np.maximum(sample.prior_variance - np.sum(seen**2, axis=1), 0.0)
+            stated = np.concatenate([np.diagonal(self.covariance), sample.prior_variance])
+            missed = np.maximum(stated - np.sum(features**2, axis=1), 0.0)
+            noise = noise + missed[size:]
         weighted = seen / noise[:, None]
         lower = np.linalg.cholesky(np.eye(features.shape[1]) + weighted.T @ seen)
         whitened = solve_triangular(lower, features.T, lower=True, check_finite=False)
         residual = solve_triangular(lower, weighted.T @ (sample.targets - offsets[size:]), lower=True)
-        moments = Moments(offsets + residual @ whitened, np.sum(whitened**2, axis=0))
+        moments = Moments(offsets + residual @ whitened, np.sum(whitened**2, axis=0) + missed)
         return _divergence(sample.exact, moments, _typical(sample.noise))
 
 
-def _divergence(exact: Moments, approximate: Moments, noise: float) -> float:
-    """Both directions count: too narrow is as wrong as spikes between context points."""
+def _divergence(exact: Moments, approximate: Moments, noise: float) -> Divergence:
     wanted, given = exact.variance + noise, approximate.variance + noise
     squared = (exact.mean - approximate.mean) ** 2
-    return 0.25 * float(np.mean((squared + wanted) / given + (squared + given) / wanted - 2))
+    forward = np.mean((squared + wanted) / given - 1 + np.log(given / wanted))
+    backward = np.mean((squared + given) / wanted - 1 + np.log(wanted / given))
+    return Divergence(0.5 * float(forward), 0.25 * float(forward + backward))
 
 
 def _typical(noise: Float[np.ndarray, " sq"]) -> float:

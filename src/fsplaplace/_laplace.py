@@ -89,8 +89,8 @@ def laplace(
         include_training: add training inputs to the context points of the covariance form, up to 2,000 rows (points times
             outputs) in all, and at least 500: the prior must hold where the data are.
         missed_as_noise: add the prior variance that the features miss at a training input,
-            $\max(0, k(x_i, x_i) - \lVert J_i S_0 \rVert^2)$, to the variance of Gaussian noise there, as the fully
-            independent training conditional of sparse Gaussian processes does (covariance form). Without it what the
+            $\max(0, k(x_i, x_i) - \lVert J_i S_0 \rVert^2)$, to the variance of Gaussian noise there and of new targets, as
+            the fully independent training conditional of sparse Gaussian processes does (covariance form). Without it what the
             network cannot represent is explained as function, with false confidence where the noise is small; with it,
             functions that vary smoothly through the data follow them less closely. Chosen with `delta` by default;
             always done by the matrix-free solver.

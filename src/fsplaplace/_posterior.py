@@ -11,7 +11,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
-from fsplaplace._diagnostics import Diagnostics
+from fsplaplace._diagnostics import Diagnostics, stated_variance
 from fsplaplace._jacobian import (
     map_rows,
     outputs_and_products,
@@ -36,7 +36,8 @@ class Prediction(eqx.Module):
         mean: the posterior mean of the function, (n, q): the network's or the refined one.
         map: the network's own output, (n, q).
         variance: epistemic variance of the function, (n, q).
-        noise_variance: variance of a new target around the function; None where the likelihood has none to give.
+        noise_variance: variance of a new target around the function, with the prior variance that the features miss there
+            where that is taken as noise; None where the likelihood has none to give.
     """
 
     mean: Float[Array, "n q"]
@@ -69,6 +70,7 @@ class Posterior(eqx.Module):
         model, prior, likelihood: what it was made from.
         scale: $S^\top$, one direction a row, (r, p).
         shift: s, (p,); zero where the mean is the network's.
+        information: prior over posterior variance along each direction of `scale`, (r,); None in the precision form.
         context_points: where the prior was enforced.
         log_evidence: the Laplace approximation of $\log p(y)$.
         diagnostics: what was done, and how well the network holds the prior; prints as a table.
@@ -79,6 +81,7 @@ class Posterior(eqx.Module):
     likelihood: Likelihood
     scale: Float[Array, "r p"]
     shift: Float[Array, " p"]
+    information: Float[Array, " r"] | None
     context_points: Float[Array, "m ..."]
     log_evidence: Float[Array, ""]
     diagnostics: Diagnostics
@@ -100,12 +103,12 @@ class Posterior(eqx.Module):
         if not traced and route(self.model, x, self.rank) == "convolutions":
             network, features = outputs_and_products(self.model, x, self.scale, budget=budget)
             moves = push_forward(self.model, x, self.shift[None], budget=budget)
-            mean, variance = network + moves[:, :, 0], jnp.sum(features**2, axis=2)
-            return Prediction(mean, network, variance, self._noise_variance(mean, variance))
+            mean, (variance, implied) = network + moves[:, :, 0], _variances(features, self.information)
+            return Prediction(mean, network, variance, self._noise_variance(x, mean, variance, implied))
         rows = rows_per_block(self.model, x, self.rank, budget)
-        core = functools.partial(_moments, self.model, self.shift, self.scale)
-        mean, network, variance = map_rows(core, x, rows=rows)
-        return Prediction(mean, network, variance, self._noise_variance(mean, variance))
+        core = functools.partial(_moments, self.model, self.shift, self.scale, self.information)
+        mean, network, variance, implied = map_rows(core, x, rows=rows)
+        return Prediction(mean, network, variance, self._noise_variance(x, mean, variance, implied))
 
     def covariance(
         self, x: Float[ArrayLike, "n ..."], *, joint: bool = True
@@ -168,8 +171,10 @@ class Posterior(eqx.Module):
     def _features(self, x):
         return push_forward(self.model, x, self.scale, budget=resolve_budget(None))
 
-    def _noise_variance(self, mean, variance):
+    def _noise_variance(self, x, mean, variance, implied):
         noise = self.likelihood.noise_variance(mean)
+        if noise is not None and self.diagnostics.missed_as_noise:
+            return noise + jnp.maximum(stated_variance(self.prior, x) - implied, 0.0).astype(noise.dtype)
         if noise is None or noise.shape[1] == mean.shape[1]:
             return noise
         # Heteroscedastic noise is itself uncertain: E[exp(2 g)] for Gaussian g.
@@ -206,8 +211,13 @@ class Posterior(eqx.Module):
 
 
 @eqx.filter_jit
-def _moments(model: Model, shift, scale, x):
+def _moments(model: Model, shift, scale, information, x):
     network = model(x)
     moved = push_forward_block(model, x, shift[None])[:, :, 0]
-    features = push_forward_block(model, x, scale)
-    return network + moved, network, jnp.sum(features**2, axis=2)
+    return network + moved, network, *_variances(push_forward_block(model, x, scale), information)
+
+
+def _variances(features: Float[Array, "n q r"], information: Float[Array, " r"] | None):
+    """Of the posterior, and of the prior that it was made from where that is known."""
+    squares = features**2
+    return jnp.sum(squares, axis=2), None if information is None else squares @ information

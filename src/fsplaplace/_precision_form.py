@@ -39,9 +39,7 @@ def precision_form(
     singular, basis = singular[:keep], basis[:keep]
     stages.finish("pull-back (lanczos)", 3 * pulled.nbytes)
 
-    blocks = data_blocks(
-        model, likelihood, data, jnp.pad(basis, ((0, 1), (0, 0))), num_outputs=prior.num_outputs, budget=budget
-    )
+    blocks = data_blocks(model, likelihood, data, jnp.pad(basis, ((0, 1), (0, 0))), prior=prior, budget=budget)
     residual = model(points) - prior.mean_at(points)
     origin = np.zeros(keep)
     prior_precision = np.asarray(singular, dtype=np.float64) ** 2
@@ -73,12 +71,13 @@ def precision_form(
         likelihood=likelihood,
         scale=scale,
         shift=jnp.zeros_like(model.weights),
+        information=None,
         context_points=points,
         log_evidence=jnp.asarray(log_evidence, model.dtype),
         diagnostics=Diagnostics(
             form="precision", solver="lanczos", factorisation="Lanczos", mean="network", rank=keep - drop,
             captured=jnp.asarray(jnp.nan), pull_back_residual=float("nan"), ratios=ratios, criterion="", objectives={},
-            jitter=0.0, delta=0.0, missed_as_noise=False, stages=stages.records,
+            jitter=0.0, delta=0.0, missed_as_noise=False, noise_factor=None, stages=stages.records,
         ),
     )  # fmt: skip
 

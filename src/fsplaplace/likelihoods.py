@@ -4,6 +4,7 @@ Your own likelihood is a subclass of `Likelihood` with one method, `log_density(
 """
 
 import abc
+import math
 from collections.abc import Callable
 
 import equinox as eqx
@@ -141,6 +142,15 @@ class Gaussian(Likelihood):
         """The log density of targets of this shape that equal the outputs."""
         scale = np.broadcast_to(np.asarray(self.scale, dtype=np.float64), shape)
         return -0.5 * float(np.sum(np.log(2 * np.pi * scale**2)))
+
+    def scaled(self, factor: float) -> "Gaussian":
+        """The likelihood with every scale times a factor, as learnable as it was."""
+        leaves = lambda tree: jax.tree.leaves(tree.log_scale)  # noqa: E731
+        return eqx.tree_at(leaves, self, replace_fn=lambda log_scale: log_scale + math.log(factor))
+
+    def num_observations(self, shape: tuple[int, int]) -> float:
+        """How many targets those of this shape count for."""
+        return float(np.prod(shape))
 
     def rows(self, index):
         if not self.per_row:

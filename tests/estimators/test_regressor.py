@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from gpjax.kernels import RBF
+from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -142,6 +143,21 @@ def test_a_constant_target_is_predicted(data):
 def test_options_that_do_not_exist_are_named(data, options, message):
     with pytest.raises((ValueError, TypeError), match=message):
         FSPRegressor(**{**_SMALL, "fit_prior": False, **options}).fit(*data)
+
+
+@pytest.mark.parametrize(("network", "rows"), [((8,), 200), ((20,), 300)])
+def test_a_network_too_small_for_its_prior_is_not_overconfident(network, rows):
+    """What the features miss is noise of new targets, or the evidence finds more noise: else 25 % and 72 % are covered."""
+    generator = np.random.default_rng(5)
+    X = generator.uniform(-1, 1, (800, 3))
+    y = np.sin(4 * X[:, 0]) * np.cos(3 * X[:, 1]) + np.sin(3 * X[:, 2]) + 0.1 * generator.normal(size=800)
+    model = FSPRegressor(**_SMALL | {"network": network}).fit(X[:rows], y[:rows])
+    mean, std = model.predict(X[300:], return_std=True)
+    assert 0.8 < np.mean(np.abs(y[300:] - mean) < norm.ppf(0.95) * std) < 0.97
+    _, covariance = model.predict(X[300:310], return_cov=True)
+    np.testing.assert_allclose(np.sqrt(np.diagonal(covariance)), std[:10], rtol=1e-5)
+    draws = model.sample_y(X[300:310], n_samples=4000)
+    np.testing.assert_allclose(draws.std(axis=1), std[:10], rtol=0.05)
 
 
 def test_works_in_pipeline_search_validation_and_transformed_target(data):

@@ -2,10 +2,13 @@
 
 import jax
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 import pytest
+from gpjax.kernels import RBF
 from paramax import unwrap
 
+import fsplaplace as fsp
 from fsplaplace.estimators._weighted import weighted
 from fsplaplace.likelihoods import Bernoulli, Categorical, Gaussian
 
@@ -41,3 +44,22 @@ def test_a_gaussian_row_of_weight_four_has_half_the_scale():
     assert isinstance(likelihood, Gaussian)
     np.testing.assert_allclose(likelihood.scale, [[0.6], [0.3]], rtol=1e-6)
     np.testing.assert_allclose(np.exp(unwrap(likelihood.log_scale)), 0.6, rtol=1e-6)
+
+
+def test_the_noise_with_the_highest_evidence_counts_a_weight_as_observations():
+    """Rows once, twice or not at all by weight, against the same rows written out."""
+    generator = np.random.default_rng(2)
+    X, weights = generator.uniform(-1, 1, (12, 1)), np.repeat([0.0, 1.0, 2.0], 4)
+    y = np.sin(3 * X[:, 0]) + 0.3 * generator.normal(size=12)
+    index = np.repeat(np.arange(12), weights.astype(int))
+    with jax.enable_x64(True):
+        prior = fsp.Prior(RBF(lengthscale=0.5))
+        model = fsp.as_model(fsp.mlp([10], prior=prior, context=fsp.context.Uniform(-1.0, 1.0), key=jr.key(0)))
+        options = {
+            "context_points": np.linspace(-1, 1, 20)[:, None], "include_training": False, "delta": 1e-8,
+            "missed_as_noise": False,
+        }  # fmt: skip
+        once = fsp.laplace(model, prior, weighted(Gaussian(0.1), weights), X, y, **options)
+        repeated = fsp.laplace(model, prior, Gaussian(0.1), X[index], y[index], **options)
+    assert repeated.diagnostics.noise_factor < 0.8
+    assert once.diagnostics.noise_factor == pytest.approx(repeated.diagnostics.noise_factor, rel=1e-3)

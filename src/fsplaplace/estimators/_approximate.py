@@ -26,6 +26,8 @@ _UNITS = 4
 # Beyond this many rows training takes minibatches.
 _MOST_FULL_BATCH = 1024
 _BATCH = 512
+# Factor of the noise from which the evidence of the network's features is preferred to the kernel's.
+_MORE_NOISE = 1.1
 
 
 def approximate(
@@ -42,29 +44,36 @@ def approximate(
     progress: bool,
 ) -> Posterior | FunctionPosterior:
     """Fit, and return a posterior whose likelihood is that of one new observation."""
-    fit = _fsp_laplace if method == "fsp-laplace" else _baseline
-    posterior = fit(
-        method, model, prior, likelihood, context, rows,
-        steps=steps, num_context=num_context, key=key, progress=progress,
-    )  # fmt: skip
+    options = {"steps": steps, "num_context": num_context, "key": key, "progress": progress}
+    if method == "fsp-laplace":
+        return _fsp_laplace(model, prior, likelihood, context, rows, **options)
+    posterior = _baseline(method, model, prior, likelihood, context, rows, **options)
     return dataclasses.replace(posterior, likelihood=likelihood)
 
 
-def _fsp_laplace(
-    method, model, prior, likelihood, context, rows: Rows, *, steps, num_context, key, progress
-) -> Posterior:
+def _fsp_laplace(model, prior, likelihood, context, rows: Rows, *, steps, num_context, key, progress) -> Posterior:
     train_key, points_key, laplace_key = jr.split(key, 3)
     points = context_points(rows.X, num_context, points_key)
     rows = rows.padded()
-    likelihood, targets = weighted(likelihood, rows.weights), rows.targets
+    targets = rows.targets
     trained = train(
-        model, prior, likelihood, context, rows.X, targets,
+        model, prior, weighted(likelihood, rows.weights), context, rows.X, targets,
         key=train_key, progress=progress, **_training(steps, rows), num_context=min(num_context, _MOST_STEP_CONTEXT),
     )  # fmt: skip
-    return laplace(
-        trained.model, prior, likelihood, rows.X, targets,
-        context_points=points, include_training=False, key=laplace_key,
-    )  # fmt: skip
+
+    def posterior_with(likelihood: Likelihood, missed_as_noise: bool | None = None) -> Posterior:
+        return laplace(
+            trained.model, prior, weighted(likelihood, rows.weights), rows.X, targets,
+            context_points=points, include_training=False, missed_as_noise=missed_as_noise, key=laplace_key,
+        )  # fmt: skip
+
+    posterior = posterior_with(likelihood)
+    factor = posterior.diagnostics.noise_factor
+    if factor is not None and factor > _MORE_NOISE:
+        # Rows off the context set, which the kernel's own evidence fits better than the network's features can.
+        likelihood = likelihood.scaled(factor)
+        posterior = posterior_with(likelihood, posterior.diagnostics.missed_as_noise)
+    return dataclasses.replace(posterior, likelihood=likelihood)
 
 
 def _baseline(

@@ -6,6 +6,7 @@ from jaxtyping import Float
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_random_state, validate_data
 
+from fsplaplace._posterior import Prediction
 from fsplaplace.estimators._base import FSPEstimator
 from fsplaplace.likelihoods import Gaussian
 
@@ -68,19 +69,13 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
         """
         if return_std and return_cov:
             raise RuntimeError("At most one of return_std or return_cov can be requested.")
-        x, count = self._points(X)
-        with jax.enable_x64(True):
-            posterior = self._double_posterior()
-            prediction = posterior.predict(x)
-            if return_cov:
-                covariance = self._covariance(posterior, x[:count])
-        mean = self._shaped(
-            np.asarray(prediction.mean, np.float64)[:count] * self.target_scale_.std + self.target_scale_.mean
-        )
+        prediction, count = self._prediction(X)
+        mean = self._shaped(self.target_scale_.invert(np.asarray(prediction.mean, np.float64)[:count]))
         if return_std:
             variance = np.asarray(prediction.total_variance, np.float64)[:count]
             return mean, self._shaped(np.sqrt(variance) * self.target_scale_.std)
         if return_cov:
+            covariance = self._covariance(X, np.asarray(prediction.noise_variance, np.float64)[:count])
             return mean, covariance[:, :, 0] if not self._target_shape else covariance
         return mean
 
@@ -91,18 +86,30 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
             # Another stream than the functions', which use the first number of this one.
             generator = check_random_state(random_state)
             generator.randint(np.iinfo(np.int32).max)
-            draws = draws + generator.normal(size=draws.shape) * np.reshape(self.noise_, (-1,))
+            prediction, count = self._prediction(X)
+            std = np.sqrt(np.asarray(prediction.noise_variance, np.float64)[:count]) * self.target_scale_.std
+            draws = draws + generator.normal(size=draws.shape) * std
         samples = np.moveaxis(draws, 0, 2)
         return samples if self._target_shape else samples[:, 0]
 
-    def _covariance(self, posterior, x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n n q"]:
-        if not hasattr(posterior, "covariance"):
+    def _prediction(self, X) -> tuple[Prediction, int]:
+        """The predictive distribution in standardised units, at the inputs and padding, and the number of the former."""
+        x, count = self._points(X)
+        with jax.enable_x64(True):
+            return self._double_posterior().predict(x), count
+
+    def _covariance(self, X, noise: Float[np.ndarray, "n q"]) -> Float[np.ndarray, "n n q"]:
+        x, count = self._points(X)
+        with jax.enable_x64(True):
+            covariance = getattr(self._double_posterior(), "covariance", None)
+            joint = None if covariance is None else np.asarray(covariance(x[:count]), np.float64)
+        if joint is None:
             raise ValueError(
                 f"return_cov: method={self.method!r} gives no covariance between inputs; pass return_std=True, "
                 "or draw with sample_y"
             )
-        joint = np.einsum("nqmq->nmq", np.asarray(posterior.covariance(x), np.float64)) * self.target_scale_.std**2
-        return joint + np.eye(len(x))[:, :, None] * np.reshape(self.noise_, (-1,)) ** 2
+        each = np.einsum("nqmq->nmq", joint) + np.eye(count)[:, :, None] * noise
+        return each * self.target_scale_.std**2
 
     def _shaped(self, values: Float[np.ndarray, "n q"]) -> Float[np.ndarray, "n ..."]:
         return values.reshape(len(values), *self._target_shape)

@@ -86,5 +86,8 @@ class WeightedGaussian(Gaussian):
         plain = np.broadcast_to(np.exp(np.asarray(unwrap(self.log_scale), dtype=np.float64)), shape)
         return -0.5 * float(np.sum(weights[:, None] * np.log(2 * np.pi * plain**2)))
 
+    def num_observations(self, shape):
+        return shape[1] * float(np.sum(np.asarray(unwrap(self.weights), dtype=np.float64)))
+
     def rows(self, index):
         return eqx.tree_at(lambda tree: jax.tree.leaves(tree.weights), self, replace_fn=lambda leaf: leaf[index])

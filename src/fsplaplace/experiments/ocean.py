@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from gpjax.kernels import RBF
 from jaxtyping import Array, Float
-from scipy.optimize import minimize_scalar
+from scipy.optimize import fminbound
 
 import fsplaplace as fsp
 from fsplaplace import datasets
@@ -86,8 +86,8 @@ def choose_noise(task: Task, prior: fsp.Prior) -> tuple[float, float]:
     def log_density(log_scale):
         return log_marginal_likelihood(prior, jnp.exp(2 * log_scale), jnp.asarray(task.X), jnp.asarray(task.y))
 
-    best = minimize_scalar(lambda s: -float(log_density(s)), bounds=(np.log(1e-3), 0.0), method="bounded")
-    return float(np.exp(best.x)), -float(best.fun)
+    best, lowest, *_ = fminbound(lambda s: -float(log_density(s)), np.log(1e-3), 0.0, full_output=True)
+    return float(np.exp(best)), -float(lowest)
 
 
 class Ocean(Experiment):

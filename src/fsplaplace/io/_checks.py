@@ -22,6 +22,11 @@ def check_posterior(posterior: Posterior) -> None:
             f"scale has shape {posterior.scale.shape} and shift {posterior.shift.shape}, but {posterior.model.name} "
             f"has {num_params} weights"
         )
+    information = posterior.information
+    if information is not None and getattr(information, "shape", None) != posterior.scale.shape[:1]:
+        raise ValueError(
+            f"information has shape {getattr(information, 'shape', None)}, but scale has {posterior.scale.shape[0]} directions"
+        )
     for name in ("scale", "shift", "context_points", "log_evidence"):
         if not jnp.issubdtype(getattr(posterior, name).dtype, jnp.floating):
             raise ValueError(f"{name} has dtype {getattr(posterior, name).dtype}")

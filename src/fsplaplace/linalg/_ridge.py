@@ -1,6 +1,6 @@
 """Ridge-regularised least squares, relative to the size of the matrix, in float64, with the ridge chosen on probes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import equinox as eqx
@@ -32,7 +32,7 @@ def minimum_norm_solve(
     targets: Float[np.ndarray, "n r"],
     *,
     deltas: Sequence[float],
-    loss: Callable[[Float[np.ndarray, "g r"]], float] | None = None,
+    choose: Callable[[Iterator[Float[np.ndarray, "g r"]]], int] | None = None,
     probes: Int[np.ndarray, " g"] | None = None,
 ) -> Solution:
     r"""Rows $s_j^\top$ of $S_0 = J^\top (J J^\top + \delta \lVert J \rVert^2 I)^{-1} B$ for a wide matrix.
@@ -43,9 +43,9 @@ def minimum_norm_solve(
     Args:
         matrix: $J$ in its first n rows, n at most a few thousand, and further rows for probes.
         targets: $B$, of shape (n, r).
-        deltas: the ridge, relative to the square of the largest singular value of $J$: one value, or several of which
-            the one with the lowest loss at the probes is taken.
-        loss: of what a solution reaches at the probes; needed for several values.
+        deltas: the ridge, relative to the square of the largest singular value of $J$: one value, or several to
+            choose from.
+        choose: the position of the best solution, given what each reaches at the probes; needed for several values.
         probes: rows of the matrix at which that is; all after the first n by default.
 
     Time $O(n^2 p + n^3 + n p r)$, memory $O(n p + r p)$; each further ridge costs $O(g n r)$.
@@ -57,8 +57,7 @@ def minimum_norm_solve(
         eigenvalues, eigenvectors = eigenpairs(gram, rtol=min(deltas))
         rotated = eigenvectors.T @ targets
         at_probes = products[count:] if probes is None else products[probes]
-        probe = None if loss is None else Probe(at_probes @ eigenvectors, loss)
-        damping = _choose(np.maximum(eigenvalues, 0.0), rotated, deltas, probe)
+        damping = _choose(np.maximum(eigenvalues, 0.0), rotated, deltas, at_probes @ eigenvectors, choose)
         coefficients = eigenvectors @ (damping.filter[:, None] * rotated)
         return Solution(_combine(coefficients, matrix), gram @ coefficients, damping.delta)
 
@@ -75,9 +74,13 @@ def ridge(
     Time $O(n k^2)$, memory $O(n k)$. `deltas` as for `minimum_norm_solve`.
     """
     eigenvalues, eigenvectors, rotated = _normal_equations(np.asarray(matrix), np.asarray(targets, dtype=np.float64))
-    if probe is not None:
-        probe = probe._replace(matrix=np.asarray(probe.matrix, dtype=np.float64) @ eigenvectors)
-    damping = _choose(eigenvalues, rotated, deltas, probe)
+    if probe is None:
+        damping = _choose(eigenvalues, rotated, deltas)
+    else:
+        at_probe = np.asarray(probe.matrix, dtype=np.float64) @ eigenvectors
+        damping = _choose(
+            eigenvalues, rotated, deltas, at_probe, lambda reached: np.argmin([*map(probe.loss, reached)])
+        )
     coefficients = eigenvectors @ (damping.filter[:, None] * rotated)
     return Solution(coefficients.T, matrix @ coefficients, damping.delta)  # pyright: ignore[reportArgumentType] - small, so it stays on the host
 
@@ -98,14 +101,14 @@ class _Damping(NamedTuple):
     filter: Float[np.ndarray, " k"]
 
 
-def _choose(eigenvalues, rotated, deltas, probe: Probe | None) -> _Damping:
-    """The filter 1 / (lambda + delta lambda_max) whose solution has the lowest loss at the probe."""
+def _choose(eigenvalues, rotated, deltas, at_probe=None, choose=None) -> _Damping:
+    """The filter 1 / (lambda + delta lambda_max) chosen by what its solution reaches at the probe."""
     candidates = [_Damping(delta, _inverse(eigenvalues + delta * np.max(eigenvalues))) for delta in deltas]
-    if probe is None and len(candidates) > 1:
-        raise ValueError(f"{len(candidates)} values of delta need a probe to choose between them")
-    if probe is None:
+    if choose is None:
+        if len(candidates) > 1:
+            raise ValueError(f"{len(candidates)} values of delta need a probe to choose between them")
         return candidates[0]
-    return min(candidates, key=lambda damping: probe.loss(probe.matrix @ (damping.filter[:, None] * rotated)))
+    return candidates[choose(at_probe @ (damping.filter[:, None] * rotated) for damping in candidates)]
 
 
 def _inverse(damped):
