@@ -2,6 +2,8 @@
 
 import csv
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -123,6 +125,24 @@ def test_fit_then_predict_gives_the_same_numbers(tmp_path):
         np.testing.assert_allclose(second[name], first[name], rtol=1e-4, atol=1e-5)
     assert np.all(second["std"] > 0)
     assert json.loads((out / "model.json").read_text())["content"]["features"] == ["x"]
+
+
+def test_the_second_process_takes_its_programs_from_the_cache(tmp_path):
+    """With programs on disk nothing is compiled: the second process writes none, and predicts the same bits."""
+    good, cache, out = table(tmp_path / "good.csv", GOOD), tmp_path / "cache", tmp_path / "p.csv"
+    run.invoke(app, ["fit", str(good), "--target", "y", "--steps", "5", "--out", str(tmp_path / "fit"), "--quiet"])
+    command = ["--cache", str(cache), "predict", str(tmp_path / "fit"), str(good), "--out", str(out)]
+    found = []
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", "from fsplaplace.cli import main; main()", *command], check=True)
+        found.append((sorted(path.name for path in cache.glob("*-cache")), out.read_bytes()))
+    assert len(found[0][0]) > 3
+    assert found[0] == found[1]
+
+
+def test_a_cache_that_cannot_be_a_directory_is_one_sentence(tmp_path):
+    table(tmp_path / "file", "")
+    assert "cannot be a directory" in refused("--cache", tmp_path / "file", "data", "list")
 
 
 def _columns(path):

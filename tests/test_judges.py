@@ -9,8 +9,8 @@ from gpjax.kernels import RBF, Matern12
 from scipy.stats import multivariate_normal
 
 import fsplaplace as fsp
-from fsplaplace._covariance_form import _Choice
 from fsplaplace._judges import Divergence, judges_at, score_means
+from fsplaplace._pull_back import _Choice
 from fsplaplace._rows import Part, Rows
 
 GENERATOR = np.random.default_rng(0)

@@ -11,6 +11,7 @@ from fsplaplace import kernels as kernels
 from fsplaplace import likelihoods as likelihoods
 from fsplaplace import means as means
 from fsplaplace import metrics as metrics
+from fsplaplace._cache import cache_programs as cache_programs
 from fsplaplace._diagnostics import Diagnostics as Diagnostics
 from fsplaplace._laplace import laplace as laplace
 from fsplaplace._model import Model as Model

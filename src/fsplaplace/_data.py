@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import equinox as eqx
 import numpy as np
+from gpjax.mean_functions import Zero
 from jaxtyping import Array, Float
 
 from fsplaplace._glm import Block, Blocks
@@ -74,8 +75,9 @@ def data_blocks(
                 added = missed(inputs, features) / variance
                 variance, log_normaliser = variance * (1 + added), log_normaliser - 0.5 * float(np.sum(np.log1p(added)))
         offset = seen.outputs + seen.features[:, :, -1]
-        mean = np.asarray(mean_of(prior, inputs), dtype=np.float64)
-        return Block(seen.outputs, mean, offset, features, np.asarray(labels), noise, variance, log_normaliser)
+        return Block(
+            seen.outputs, mean_of(prior, inputs), offset, features, np.asarray(labels), noise, variance, log_normaliser
+        )
 
     def stream() -> Iterator[Block]:
         return (compute(part, *block) for part, block in data.blocks(rows))
@@ -86,9 +88,15 @@ def data_blocks(
     return lambda: iter(kept_blocks)
 
 
+def mean_of(prior: Prior, x: Float[Array, "n ..."]) -> Float[np.ndarray, "n q"]:
+    """The prior's mean in float64 on the host; nothing is compiled where it is zero."""
+    if isinstance(prior.mean, Zero):
+        return np.zeros((x.shape[0], prior.num_outputs))
+    return np.asarray(_mean_at(prior, x), dtype=np.float64)
+
+
 @eqx.filter_jit
-def mean_of(prior: Prior, x: Float[Array, "n ..."]) -> Float[Array, "n q"]:
-    """`prior.mean_at`, compiled."""
+def _mean_at(prior: Prior, x):
     return prior.mean_at(x)
 
 

@@ -122,9 +122,10 @@ def stack(places: dict[str, Array]) -> Float[Array, "k ..."]:
     return to_device(np.concatenate([np.asarray(x) for x in places.values()]))
 
 
-def variance_ratios(prior: Prior, places: dict[str, Array], features: Float[ArrayLike, "k q r"]) -> dict[str, Ratio]:
-    r"""$\lVert J(x) S_0 \rVert^2 / \mathrm{diag}\,\Sigma(x, x)$ in each place, whose features are stacked in order."""
-    stated = np.asarray(stated_variance(prior, stack(places)), dtype=np.float64)
+def variance_ratios(
+    stated: Float[np.ndarray, "k q"], places: dict[str, Array], features: Float[ArrayLike, "k q r"]
+) -> dict[str, Ratio]:
+    r"""$\lVert J(x) S_0 \rVert^2 / \mathrm{diag}\,\Sigma(x, x)$ in each place, all of which are stacked in order."""
     implied = np.sum(np.asarray(features, dtype=np.float64) ** 2, axis=2)
     ratio = np.divide(implied, stated, out=np.ones_like(stated), where=stated > 0)
     edges = np.cumsum([x.shape[0] for x in places.values()])[:-1]

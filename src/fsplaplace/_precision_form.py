@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from fsplaplace import _glm
 from fsplaplace._data import data_blocks
-from fsplaplace._diagnostics import MOST_POINTS, Diagnostics, Stages, stack, subset, variance_ratios
+from fsplaplace._diagnostics import MOST_POINTS, Diagnostics, Stages, stack, stated_variance, subset, variance_ratios
 from fsplaplace._jacobian import pull_back, push_forward
 from fsplaplace._model import Model
 from fsplaplace._posterior import Posterior
@@ -63,7 +63,8 @@ def precision_form(
     training = data.spread(MOST_POINTS).inputs
     places = {"context": subset(points), "training": training, "guard": subset(guards)}
     implied = push_forward(model, stack(places), basis / singular[:, None], budget=budget)
-    ratios = variance_ratios(prior, places, implied)
+    stated = np.asarray(stated_variance(prior, stack(places)), dtype=np.float64)
+    ratios = variance_ratios(stated, places, implied)
     stages.finish("diagnostics", implied.nbytes)
     return Posterior(
         model=model,

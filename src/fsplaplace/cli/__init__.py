@@ -31,10 +31,23 @@ def main() -> None:
 
 
 @app.callback(invoke_without_command=True)
-def _root(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+    cache: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="FSPLAPLACE_CACHE", help="Keep compiled programs in this directory: later commands start faster."
+        ),
+    ] = None,
+) -> None:
     if version:
         print(f"fsplaplace {__version__}")
         raise typer.Exit
+    if cache is not None:
+        with user_errors():
+            from fsplaplace._cache import cache_programs
+
+            cache_programs(cache)
 
 
 @app.command()
