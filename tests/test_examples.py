@@ -14,6 +14,7 @@ _NEEDS = {
     "own_network_haiku": "haiku",
     "own_network_torch": "torch",
     "quickstart": "matplotlib",
+    "every_plot": "matplotlib",
     "classification": "matplotlib",
     "physics_prior": "matplotlib",
 }
