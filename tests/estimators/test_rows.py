@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.preprocessing import StandardScaler
 
-from fsplaplace.estimators._rows import Rows, Scale, padded_size
+from fsplaplace.estimators._rows import Scale, WeightedRows, padded_size
 
 
 @pytest.fixture
@@ -16,8 +16,8 @@ def table():
 def test_whole_weights_are_repetitions(table):
     X, y, weights = table
     counts = weights.astype(int)
-    once = Rows.collect(X, y, weights)
-    often = Rows.collect(X.repeat(counts, axis=0), y.repeat(counts, axis=0), np.ones(counts.sum()))
+    once = WeightedRows.collect(X, y, weights)
+    often = WeightedRows.collect(X.repeat(counts, axis=0), y.repeat(counts, axis=0), np.ones(counts.sum()))
     for left, right in zip(once, often, strict=True):
         np.testing.assert_array_equal(left, right)
     np.testing.assert_array_equal(np.bincount(once.repeated()), once.weights)
@@ -26,19 +26,21 @@ def test_whole_weights_are_repetitions(table):
 def test_order_does_not_matter(table):
     X, y, weights = table
     order = np.random.default_rng(1).permutation(20)
-    for left, right in zip(Rows.collect(X, y, weights), Rows.collect(X[order], y[order], weights[order]), strict=True):
+    for left, right in zip(
+        WeightedRows.collect(X, y, weights), WeightedRows.collect(X[order], y[order], weights[order]), strict=True
+    ):
         np.testing.assert_array_equal(left, right)
 
 
 def test_fractional_weights_repeat_rows_in_proportion():
     X = np.arange(4.0)[:, None]
-    rows = Rows.collect(X, X, np.array([0.1, 0.1, 0.1, 0.3]))
+    rows = WeightedRows.collect(X, X, np.array([0.1, 0.1, 0.1, 0.3]))
     np.testing.assert_array_equal(np.bincount(rows.repeated(), minlength=4).sum(), 4)
     assert np.bincount(rows.repeated(), minlength=4)[3] == 2
 
 
 def test_padding_adds_rows_without_weight(table):
-    rows = Rows.collect(*table).padded()
+    rows = WeightedRows.collect(*table).padded()
     assert rows.X.shape[0] == padded_size(rows.X.shape[0])
     assert rows.weights.sum() == table[2].sum()
 

@@ -15,7 +15,7 @@ from fsplaplace._train import train
 from fsplaplace.baselines import FunctionPosterior, by_name
 from fsplaplace.baselines.map import MAP
 from fsplaplace.context import Sampler, throughout
-from fsplaplace.estimators._rows import Rows
+from fsplaplace.estimators._rows import WeightedRows
 from fsplaplace.estimators._weighted import weighted
 from fsplaplace.likelihoods import Likelihood
 
@@ -36,7 +36,7 @@ def approximate(
     prior: Prior,
     likelihood: Likelihood,
     context: Sampler,
-    rows: Rows,
+    rows: WeightedRows,
     *,
     steps: int,
     num_context: int,
@@ -51,7 +51,9 @@ def approximate(
     return dataclasses.replace(posterior, likelihood=likelihood)
 
 
-def _fsp_laplace(model, prior, likelihood, context, rows: Rows, *, steps, num_context, key, progress) -> Posterior:
+def _fsp_laplace(
+    model, prior, likelihood, context, rows: WeightedRows, *, steps, num_context, key, progress
+) -> Posterior:
     train_key, points_key, laplace_key = jr.split(key, 3)
     points = context_points(rows.X, num_context, points_key)
     rows = rows.padded()
@@ -77,7 +79,7 @@ def _fsp_laplace(model, prior, likelihood, context, rows: Rows, *, steps, num_co
 
 
 def _baseline(
-    method, model, prior, likelihood, context, rows: Rows, *, steps, num_context, key, progress
+    method, model, prior, likelihood, context, rows: WeightedRows, *, steps, num_context, key, progress
 ) -> FunctionPosterior | Posterior:
     chosen = by_name(method, **_options(method, steps, num_context, rows))
     if rows.weighted:
@@ -98,7 +100,7 @@ def context_points(X: Float[np.ndarray, "n d"], num_context: int, key: PRNGKeyAr
     return np.concatenate([distinct[chosen], sampled[kept]])
 
 
-def _options(method: str, steps: int, num_context: int, rows: Rows) -> dict:
+def _options(method: str, steps: int, num_context: int, rows: WeightedRows) -> dict:
     training = _training(steps, rows)
     match method:
         case "fvi" | "gfsvi":
@@ -116,5 +118,5 @@ def _options(method: str, steps: int, num_context: int, rows: Rows) -> dict:
     return {}
 
 
-def _training(steps: int, rows: Rows) -> dict:
+def _training(steps: int, rows: WeightedRows) -> dict:
     return {"steps": steps, "batch_size": _BATCH if rows.X.shape[0] > _MOST_FULL_BATCH else None}

@@ -23,7 +23,7 @@ from fsplaplace.context import Data, Mixture, Sampler, around
 from fsplaplace.estimators._approximate import approximate
 from fsplaplace.estimators._kernels import kernel_by_name
 from fsplaplace.estimators._pickle import FunctionPickler
-from fsplaplace.estimators._rows import Rows, Scale, padded_size
+from fsplaplace.estimators._rows import Scale, WeightedRows, padded_size
 from fsplaplace.likelihoods import Gaussian, Likelihood
 from fsplaplace.tuning import fit_prior
 
@@ -72,7 +72,7 @@ class FSPEstimator(BaseEstimator):
         """Set `posterior_`, `prior_`, `input_scale_` and `target_scale_` from data that has been checked."""
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        rows = Rows.collect(X, y, weights)
+        rows = WeightedRows.collect(X, y, weights)
         if rows.X.shape[0] < 2:
             raise ValueError(
                 f"{type(self).__name__}: n_samples=1: all rows with a weight above zero are the same; pass at least "
@@ -93,7 +93,7 @@ class FSPEstimator(BaseEstimator):
             steps=self.steps, num_context=self.num_context, key=fit_key, progress=self.progress,
         )  # fmt: skip
 
-    def _prior(self, rows: Rows, likelihood: Likelihood, num_outputs: int, key: PRNGKeyArray):
+    def _prior(self, rows: WeightedRows, likelihood: Likelihood, num_outputs: int, key: PRNGKeyArray):
         """The prior and the likelihood's noise, by marginal likelihood unless there is nothing to fit."""
         kernel = kernel_by_name(self.kernel, rows.X.shape[1], ard=self.ard)
         prior = Prior(kernel, num_outputs=num_outputs)

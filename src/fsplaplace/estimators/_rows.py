@@ -11,7 +11,7 @@ _SMALLEST = 16
 _MOST_REPEATED = 10_000
 
 
-class Rows(NamedTuple):
+class WeightedRows(NamedTuple):
     """Distinct rows, sorted, with the number of observations each stands for.
 
     The order and the merging make a fit depend on the data as a set: shuffled rows give the same fit, and a row with
@@ -25,7 +25,7 @@ class Rows(NamedTuple):
     @classmethod
     def collect(
         cls, X: Float[np.ndarray, "n d"], y: Float[np.ndarray, "n q"], weights: Float[np.ndarray, " n"]
-    ) -> "Rows":
+    ) -> "WeightedRows":
         """Rows of weight zero are left out, rows that repeat are merged."""
         used = weights > 0
         table, index = np.unique(np.column_stack([X, y])[used], axis=0, return_inverse=True)
@@ -42,11 +42,11 @@ class Rows(NamedTuple):
         """Whether any row stands for other than one observation."""
         return not np.all(self.weights == 1.0)
 
-    def padded(self) -> "Rows":
+    def padded(self) -> "WeightedRows":
         """With rows of weight zero up to a round number, so that data sets of similar size share compiled programs."""
         missing = padded_size(self.X.shape[0]) - self.X.shape[0]
         repeat = lambda values: np.concatenate([values, np.repeat(values[:1], missing, axis=0)])  # noqa: E731
-        return Rows(repeat(self.X), repeat(self.y), np.concatenate([self.weights, np.zeros(missing)]))
+        return WeightedRows(repeat(self.X), repeat(self.y), np.concatenate([self.weights, np.zeros(missing)]))
 
     def repeated(self) -> Int[np.ndarray, " k"]:
         """Indices in which each row occurs as often as its weight says, rounded so that all of them add up."""
