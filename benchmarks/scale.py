@@ -4,7 +4,8 @@
     python benchmarks/scale.py --only growth   # one part; the others are kept from the last run
     python benchmarks/scale.py --quick         # the smallest sizes
 
-Every measurement runs in a process of its own. Writes `benchmarks/results/scale.json`, `scale.md` and `scale.png`.
+Every measurement runs in a process of its own. Writes `benchmarks/results/scale.json` and `scale.md` after each part, and
+`scale.png`.
 """
 
 import argparse
@@ -328,9 +329,9 @@ def main():
     rows = [r for r in json.loads(path.read_text())["rows"] if r["kind"] not in wanted] if path.exists() else []
     for kind in wanted:
         rows += [in_a_process(kind, *job) for job in jobs(quick=arguments.quick)[kind]]
-    write_results(
-        arguments.out, "scale", rows, {"quick": arguments.quick}, seconds=time.perf_counter() - start, tables=tables
-    )
+        write_results(
+            arguments.out, "scale", rows, {"quick": arguments.quick}, seconds=time.perf_counter() - start, tables=tables
+        )
     plot(rows, Path(arguments.out) / "scale.png")
 
 

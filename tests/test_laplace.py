@@ -349,7 +349,8 @@ def test_a_likelihood_that_is_not_log_concave_gives_a_posterior_below_the_prior(
     assert np.abs(np.delete(np.asarray(prediction.mean[:, 0]) - Y, 3)).max() < 0.5
 
 
-def test_heteroscedastic_noise_is_predicted_where_it_was_seen(x64):
+@pytest.mark.parametrize("solver", ["dense", "golub-kahan"])
+def test_heteroscedastic_noise_is_predicted_where_it_was_seen(x64, solver):
     prior = fsp.Prior(RBF(lengthscale=1.0), num_outputs=2)
     inputs = np.linspace(-1, 1, 60)[:, None]
     noise = np.where(inputs[:, 0] < 0, 0.05, 1.0)
@@ -362,6 +363,7 @@ def test_heteroscedastic_noise_is_predicted_where_it_was_seen(x64):
         targets,
         context_points=inputs,
         mean="refined",
+        solver=solver,
         **EXACT,
     )
     total = np.sqrt(np.asarray(posterior.predict(np.array([[-0.8], [0.8]])).total_variance))

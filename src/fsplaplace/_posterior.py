@@ -173,7 +173,7 @@ class Posterior(eqx.Module):
 
     def _noise_variance(self, x, mean, variance, implied):
         noise = self.likelihood.noise_variance(mean)
-        if noise is not None and self.diagnostics.missed_as_noise:
+        if noise is not None and isinstance(self.likelihood, Gaussian) and self.diagnostics.missed_as_noise:
             return noise + jnp.maximum(stated_variance(self.prior, x) - implied, 0.0).astype(noise.dtype)
         if noise is None or noise.shape[1] == mean.shape[1]:
             return noise
