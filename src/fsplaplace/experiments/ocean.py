@@ -209,7 +209,10 @@ class Ocean(Experiment):
             field.quiver(*position.T, *mean.T, color="black", scale=12, width=0.002)
             field.quiver(*readings.T, color=_figures.RED, scale=12, width=0.004)
             field.set_title(f"{cell.method}: mean (black), test (blue), readings (red)", fontsize=7)
-            for axis, name, title in ((spread, "std", "norm of the std"), (error, "squared_error", "squared error")):
+            for axis, name, title in (
+                (spread, "std", "norm of the std, m/s"),
+                (error, "squared_error", "squared error, m²/s²"),
+            ):
                 image = axis.tricontourf(
                     position[:, 0], position[:, 1], np.asarray(curve[name]), levels=12, cmap="viridis"
                 )
