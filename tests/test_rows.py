@@ -43,7 +43,7 @@ def test_batches_and_files_give_the_posterior_of_the_array(name, tmp_path, monke
     np.save(tmp_path / "X.npy", X)
     mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
     # Small enough that files are read in parts, and that blocks of features are not kept between passes.
-    monkeypatch.setattr(_rows, "_HELD", 160)
+    monkeypatch.setattr(_rows, "HELD", 160)
     monkeypatch.setattr(_memory, "_KEPT", 1000)
     monkeypatch.setattr(_memory, "_STREAMED", 6000)
     monkeypatch.setattr(_rows.Rows, "held", lambda rows: rows.spread(50))

@@ -1,5 +1,6 @@
 """What `laplace` will do and what it will cost, before it is done."""
 
+import math
 from collections.abc import Iterable
 from typing import Literal
 
@@ -14,7 +15,7 @@ from fsplaplace._jacobian import bytes_per_row, directions_together, jacobian_ro
 from fsplaplace._memory import format_bytes, itemsize, resolve_budget, rows_of_data
 from fsplaplace._model import Model
 from fsplaplace._prior import Prior, plan_factor
-from fsplaplace._rows import num_rows_and_example
+from fsplaplace._rows import HELD, num_rows_and_example
 
 # Up to this many rows the N x N eigenproblem costs less than the passes it replaces.
 LARGEST_DENSE = 2000
@@ -146,6 +147,8 @@ def plan(
         )
     )
     stages.append(PlannedStage("posterior", columns + 2.0 * directions, 2.0 * kept**2 * p + 9.0 * kept**3))
+    # A part of the data as given, checked and copied, and a tree over some of its rows for the guard points.
+    stages.append(PlannedStage("reading", 6.0 * min(n * math.prod(x.shape[1:]) * number, HELD), 0.0))
     return Plan(
         chosen, factor.method, route(model, points, kept), kept, passes, rows_per_block(model, points, kept, budget),
         tuple(stages), budget,
@@ -194,10 +197,13 @@ def golub_kahan_bytes(model: Model, points, rows: int, rank: int, passes: int, b
 
 
 def _golub_kahan_bytes(model: Model, points, rows: int, rank: int, passes: int, budget: float) -> float:
-    """The basis, or the solution and the posterior made from it; images at the context rows and their normal equations."""
+    """The basis, or the solution and the posterior made from it; images at the context rows and their normal equations; what is
+    to be reached there, and what was."""
     basis, number = passes * (rank + 1), itemsize(model.dtype)
     held = max(passes, 2) * (rank + 1)
-    arrays = held * model.num_params * number + rows * basis * (3 * number + 16) + 3 * 8 * basis**2
+    arrays = (
+        held * model.num_params * number + rows * basis * (3 * number + 16) + 3 * 8 * (basis**2 + rows * (rank + 1))
+    )
     return float(arrays + _block_bytes(model, points, rank, budget))
 
 

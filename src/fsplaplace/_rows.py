@@ -10,7 +10,7 @@ from fsplaplace._model import Model
 from fsplaplace.likelihoods import Likelihood
 
 # Arrays up to this size are checked and converted once, larger ones in parts of this size at every pass.
-_HELD = 16 * 2**20
+HELD = 16 * 2**20
 
 
 class Part(NamedTuple):
@@ -78,7 +78,7 @@ class Rows:
     def held(self) -> Part:
         """All rows, or evenly spaced ones where all would take more than 16 MiB."""
         row = np.dtype(np.float32).itemsize * int(np.prod(self.row_shape))
-        return self.spread(max(1, _HELD // row))
+        return self.spread(max(1, HELD // row))
 
 
 def read_rows(model: Model, likelihood: Likelihood, X: ArrayLike | Iterable, y: ArrayLike | None) -> Rows:
@@ -100,12 +100,12 @@ def _array_rows(model: Model, likelihood: Likelihood, X, y) -> Rows:
         _check_rereadable(X)
         raise TypeError(f"X is a {type(X).__name__} to iterate over; pass it as (X, y) batches and leave y out")
     inputs, targets = np.asarray(X), np.asarray(y)
-    if inputs.nbytes <= _HELD or inputs.ndim < 2:
+    if inputs.nbytes <= HELD or inputs.ndim < 2:
         whole = _checked(model, likelihood, inputs, targets)
         return Rows(lambda: iter([whole]), lambda index: Part(whole.inputs[index], whole.targets[index]))
     if targets.ndim == 0 or targets.shape[0] != inputs.shape[0]:
         raise ValueError(f"y has shape {targets.shape}, but X has {inputs.shape[0]} rows; pass one target for each")
-    size = max(1, _HELD // inputs[0].nbytes)
+    size = max(1, HELD // inputs[0].nbytes)
 
     def parts():
         for start in range(0, inputs.shape[0], size):
