@@ -19,9 +19,10 @@ from fsplaplace import _checkpoint
 from fsplaplace._check import check_problem
 from fsplaplace._jacobian import linearisation
 from fsplaplace._model import Model
-from fsplaplace._prior import Prior, checked_factor
+from fsplaplace._prior import Prior
 from fsplaplace._progress import progress_bar
 from fsplaplace._random import host_generator
+from fsplaplace._train_checks import check_context, check_finite, check_options
 from fsplaplace.context import Sampler
 from fsplaplace.likelihoods import Likelihood
 from fsplaplace.linalg import one_blas_thread
@@ -29,8 +30,6 @@ from fsplaplace.parallel import gather, map_sharded, replicate, row_sharding
 
 # Steps between visits to the host: for progress, validation, checkpoints and the check for divergence.
 _CHUNK = 100
-# Covariances in the inputs' dtype: rounding of float32 stays below this share of the largest eigenvalue.
-_INDEFINITE = 1e-4
 
 
 class History(eqx.Module):
@@ -107,9 +106,9 @@ def train(
     Time per step: forward and reverse passes over the batch and the context points, and $O(m^3)$ for m context points.
     """
     X, targets = check_problem(model, prior, likelihood, X, y)
-    _check_options(steps=steps, num_context=num_context, patience=patience, jitter=jitter, batch_size=batch_size)
+    check_options(steps=steps, num_context=num_context, patience=patience, jitter=jitter, batch_size=batch_size)
     train_rows, held_out = _hold_out(model, likelihood, validation, X, targets, host_generator(key))
-    _check_context(prior, context, num_context, X, key)
+    check_context(prior, context, num_context, X, key)
     problem = _Problem(
         prior,
         context,
@@ -137,7 +136,7 @@ def train(
         while int(state.step) < steps and not record.stopped(patience, held_out):
             stop = min(steps, (int(state.step) // _CHUNK + 1) * _CHUNK)
             state, nll, norm = advance(state, rest, placed, problem, optimizer, key, stop)
-            _check_finite(nll, norm, int(state.step), problem.jitter)
+            check_finite(nll, norm, int(state.step), problem.jitter)
             record = record.extend(nll, norm)
             if held_out is not None:
                 record = record.validate(state, _validation_loss(state.trainable, rest, placed, *held_out))
@@ -363,46 +362,3 @@ def _hold_out(model, likelihood, validation, X, targets, generator):
     order = generator.permutation(count)
     kept, out = order[held:], order[:held]
     return (X[kept], targets[kept]), (X[out], targets[out])
-
-
-def _check_options(*, steps, num_context, patience, jitter, batch_size):
-    for name, value in (("steps", steps), ("num_context", num_context), ("patience", patience)):
-        if value < 1:
-            raise ValueError(f"train: {name} is {value}; pass 1 or more")
-    if batch_size is not None and batch_size < 1:
-        raise ValueError(f"train: batch_size is {batch_size}; pass 1 or more, or None for all rows")
-    if len(jitter) != 2 or not jitter[0] >= jitter[1] > 0:
-        raise ValueError(f"train: jitter is {jitter}; pass (first, last) with first >= last > 0")
-
-
-def _check_context(prior, context, num_context, X, key):
-    """Refuse points of another width than X's, and a kernel that is no covariance there."""
-    points = None if context.compiled else context.sample(num_context, key=key)
-    seen = points if points is not None else eqx.filter_eval_shape(context.sample, num_context, key=key)
-    if seen.shape[1:] != X.shape[1:]:
-        raise ValueError(
-            f"train: context points have shape {seen.shape[1:]} per row, but X has {X.shape[1:]}; build the context from "
-            "bounds of the same width"
-        )
-    with one_blas_thread():
-        for block in np.asarray(_gram_at_context(prior, context, num_context, X.dtype, key, points)):
-            checked_factor(prior, block, tolerance=_INDEFINITE)
-
-
-@eqx.filter_jit
-def _gram_at_context(prior, context, num_context: int, dtype, key, points):
-    points = context.sample(num_context, key=key) if points is None else points
-    return prior.gram(points.astype(dtype))
-
-
-def _check_finite(nll, norm, step, jitter):
-    finite = np.isfinite(nll) & np.isfinite(norm)
-    if np.all(finite):
-        return
-    first = int(np.argmin(finite))
-    at = step - len(nll) + first
-    cause = "the RKHS norm" if np.isfinite(nll[first]) else "the log-likelihood"
-    raise FloatingPointError(
-        f"train: {cause} is not finite at step {at}; raise jitter (now {jitter}), lower the learning rate of `optimizer`, or run "
-        "in float64"
-    )

@@ -18,7 +18,8 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
     r"""A neural network with a Gaussian-process prior over functions, for regression.
 
     Inputs and targets are standardised; kernel and noise maximise the marginal likelihood; a network whose features
-    match the kernel is trained under that prior; its Laplace posterior gives the uncertainty.
+    match the kernel is trained under that prior; its Laplace posterior gives the uncertainty. Where the network's features
+    miss some of the kernel, the noise grows to what their evidence prefers.
 
     Args:
         kernel: "rbf", "matern12", "matern32", "matern52", "rational_quadratic", "periodic", "linear", a sum such as
@@ -33,7 +34,7 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
         standardize: inputs and targets to mean 0 and standard deviation 1. Without, kernel parameters are in your
             units.
         fit_prior: fit kernel and noise; False keeps the kernel as given and takes a noise of a tenth of the targets'
-            standard deviation.
+            standard deviation, or more where the evidence prefers it.
         random_state: a number for results that repeat.
         progress: show progress bars.
 

@@ -1,0 +1,55 @@
+"""What `train` refuses before it starts, and what ends it."""
+
+import equinox as eqx
+import numpy as np
+
+from fsplaplace._prior import checked_factor
+from fsplaplace.linalg import one_blas_thread
+
+# Covariances in the inputs' dtype: rounding of float32 stays below this share of the largest eigenvalue.
+_INDEFINITE = 1e-4
+
+
+def check_options(*, steps, num_context, patience, jitter, batch_size) -> None:
+    """Numbers out of range, by name."""
+    for name, value in (("steps", steps), ("num_context", num_context), ("patience", patience)):
+        if value < 1:
+            raise ValueError(f"train: {name} is {value}; pass 1 or more")
+    if batch_size is not None and batch_size < 1:
+        raise ValueError(f"train: batch_size is {batch_size}; pass 1 or more, or None for all rows")
+    if len(jitter) != 2 or not jitter[0] >= jitter[1] > 0:
+        raise ValueError(f"train: jitter is {jitter}; pass (first, last) with first >= last > 0")
+
+
+def check_context(prior, context, num_context, X, key) -> None:
+    """Refuse points of another width than X's, and a kernel that is no covariance there."""
+    points = None if context.compiled else context.sample(num_context, key=key)
+    seen = points if points is not None else eqx.filter_eval_shape(context.sample, num_context, key=key)
+    if seen.shape[1:] != X.shape[1:]:
+        raise ValueError(
+            f"train: context points have shape {seen.shape[1:]} per row, but X has {X.shape[1:]}; build the context from "
+            "bounds of the same width"
+        )
+    with one_blas_thread():
+        for block in np.asarray(_gram_at_context(prior, context, num_context, X.dtype, key, points)):
+            checked_factor(prior, block, tolerance=_INDEFINITE)
+
+
+@eqx.filter_jit
+def _gram_at_context(prior, context, num_context: int, dtype, key, points):
+    points = context.sample(num_context, key=key) if points is None else points
+    return prior.gram(points.astype(dtype))
+
+
+def check_finite(nll, norm, step, jitter) -> None:
+    """Divergence, with the step and the term that diverged."""
+    finite = np.isfinite(nll) & np.isfinite(norm)
+    if np.all(finite):
+        return
+    first = int(np.argmin(finite))
+    at = step - len(nll) + first
+    cause = "the RKHS norm" if np.isfinite(nll[first]) else "the log-likelihood"
+    raise FloatingPointError(
+        f"train: {cause} is not finite at step {at}; raise jitter (now {jitter}), lower the learning rate of `optimizer`, or run "
+        "in float64"
+    )
