@@ -134,6 +134,8 @@ def plan(
     else:
         passes = golub_kahan_passes(passes, kept, p, rows)
         size = golub_kahan_bytes(model, points, rows, kept, passes, budget, caller="plan")
+        # Beside the solver: what is to be reached at the context points, what was, and their difference.
+        size += 3 * 8.0 * rows * (kept + 1)
         pushed = (2 * num_points + _COMPARED // 4) * passes * (kept + 1) * a_pass
         flops = pushed + 8.0 * p * (kept + 1) ** 2 * passes * (passes + 1) + 2.0 * rows * (passes * (kept + 1)) ** 2
     stages.append(PlannedStage(f"pull-back ({chosen})", columns + size, flops))
@@ -197,13 +199,10 @@ def golub_kahan_bytes(model: Model, points, rows: int, rank: int, passes: int, b
 
 
 def _golub_kahan_bytes(model: Model, points, rows: int, rank: int, passes: int, budget: float) -> float:
-    """The basis, or the solution and the posterior made from it; images at the context rows and their normal equations; what is
-    to be reached there, and what was."""
+    """The basis, or the solution and the posterior made from it; images at the context rows and their normal equations."""
     basis, number = passes * (rank + 1), itemsize(model.dtype)
     held = max(passes, 2) * (rank + 1)
-    arrays = (
-        held * model.num_params * number + rows * basis * (3 * number + 16) + 3 * 8 * (basis**2 + rows * (rank + 1))
-    )
+    arrays = held * model.num_params * number + rows * basis * (3 * number + 16) + 3 * 8 * basis**2
     return float(arrays + _block_bytes(model, points, rank, budget))
 
 
