@@ -14,7 +14,7 @@ from gpjax.mean_functions import Constant
 from gpjax.parameters import CoregionalizationMatrix
 
 from fsplaplace import Prior
-from fsplaplace import _prior as prior_module
+from fsplaplace import _prior_factor as factor_module
 from fsplaplace._precision import to_double
 from fsplaplace.kernels import Helmholtz
 
@@ -88,7 +88,7 @@ def test_gram_product_is_the_dense_product_whatever_the_budget(prior_and_covaria
 def test_factor_reproduces_the_covariance(prior_and_covariance, method, monkeypatch):
     prior, covariance = prior_and_covariance
     if method != "eigh":
-        monkeypatch.setattr(prior_module, "_LARGEST_EIGENPROBLEM", 10)
+        monkeypatch.setattr(factor_module, "_LARGEST_EIGENPROBLEM", 10)
     factor = prior.factor(jnp.asarray(POINTS), rtol=1e-10)
     assert factor.method == method
     assert factor.matrix.dtype == jnp.float64, "in float64 whatever the width of the inputs"
@@ -109,7 +109,7 @@ def test_captured_share_is_that_of_the_eigenvalues_kept(x64):
 
 def test_factor_never_exceeds_the_covariance_when_its_rank_is_limited(prior_and_covariance, monkeypatch):
     prior, covariance = prior_and_covariance
-    monkeypatch.setattr(prior_module, "_LARGEST_EIGENPROBLEM", 10)
+    monkeypatch.setattr(factor_module, "_LARGEST_EIGENPROBLEM", 10)
     rank = 3 * prior.num_outputs
     B = np.asarray(prior.factor(jnp.asarray(POINTS), rank=rank).matrix)
     assert B.shape[1] <= rank
@@ -224,7 +224,7 @@ class Broken(AbstractKernel):
 )
 def test_a_kernel_that_is_no_covariance_is_refused_by_name(kernel, message, large, monkeypatch):
     if large:
-        monkeypatch.setattr(prior_module, "_LARGEST_EIGENPROBLEM", 10)
+        monkeypatch.setattr(factor_module, "_LARGEST_EIGENPROBLEM", 10)
     with pytest.raises(ValueError, match=message):
         Prior(kernel).factor(jnp.asarray(POINTS))
 

@@ -25,7 +25,7 @@ from fsplaplace._plan import plan as plan
 from fsplaplace._posterior import Posterior as Posterior
 from fsplaplace._posterior import Prediction as Prediction
 from fsplaplace._prior import Prior as Prior
-from fsplaplace._prior import PriorFactor as PriorFactor
+from fsplaplace._prior_factor import PriorFactor as PriorFactor
 from fsplaplace._train import History as History
 from fsplaplace._train import Trained as Trained
 from fsplaplace._train import train as train

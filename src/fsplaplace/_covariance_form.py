@@ -6,15 +6,14 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
-from fsplaplace import _glm
-from fsplaplace._data import data_blocks, join, mean_of
+from fsplaplace import _glm, _prior_moments
+from fsplaplace._data import data_blocks, join
 from fsplaplace._diagnostics import (
     MOST_POINTS,
     Diagnostics,
     Stages,
     missed_variance,
     stack,
-    stated_variance,
     subset,
     variance_ratios,
 )
@@ -25,7 +24,8 @@ from fsplaplace._noise import NoiseEvidence
 from fsplaplace._plan import choose_solver
 from fsplaplace._posterior import Posterior
 from fsplaplace._precision import to_device
-from fsplaplace._prior import Prior, PriorFactor
+from fsplaplace._prior import Prior
+from fsplaplace._prior_factor import PriorFactor
 from fsplaplace._pull_back import PullBack, candidate_deltas, solve
 from fsplaplace._rows import Rows
 from fsplaplace.likelihoods import Gaussian, Likelihood
@@ -39,6 +39,8 @@ _MOST_WITNESS_ROWS = 200
 _RTOL = 1e-6
 _SMALLEST_RTOL = 1e-12
 _DROPPED = 0.01
+# Bytes up to which BLAS on the host has combined directions before XLA would have compiled the product.
+_LARGEST_ON_HOST = 2**24
 # A factor of many points is complete with all but this share of the prior variance, or less if that shows in the noise.
 _MISSED = 1e-3
 
@@ -52,7 +54,7 @@ def covariance_form(
     stages = Stages()
     known_points, training_points = subset(points), data.spread(MOST_POINTS).inputs
     places = {"context": known_points, "guard": subset(guards), "training": training_points}
-    stated = np.asarray(stated_variance(prior, stack({"all": points, **places})), dtype=np.float64)
+    stated = _prior_moments.variance(prior, stack({"all": points, **places}))
     rtol = _below_noise(likelihood, stated[: points.shape[0]]) if rtol is None else rtol
     captured = 1 - min(_MISSED, rtol * points.shape[0] * prior.num_outputs)
     factor = prior.factor(points, rank=rank, rtol=rtol, captured=captured, memory_budget=budget)
@@ -63,7 +65,7 @@ def covariance_form(
     judged = guards[: max(1, _MOST_GUARD_ROWS // prior.num_outputs)]
     judges = judges_at(prior, likelihood, data, judged, np.asarray(known_points)[witnesses])
     task = PullBack(
-        model, points, mean_of(prior, points), np.asarray(factor.columns), judges, places,
+        model, points, _prior_moments.mean(prior, points), np.asarray(factor.columns), judges, places,
         candidate_deltas(model.dtype) if delta is None else (delta,), missed_as_noise, passes, budget,
     )  # fmt: skip
     pulled = solve(task, solver)
@@ -136,14 +138,18 @@ def _pull_back_bytes(factor: PriorFactor, directions, solver: str, passes: int) 
         return (passes + 2) * directions.nbytes
     if solver == "normal-equations":
         return 2 * 8 * directions.shape[1] ** 2 + 4 * directions.nbytes
-    return factor.matrix.shape[0] * directions.shape[1] * (8 + directions.dtype.itemsize) + 2 * directions.nbytes
+    rows, number = factor.columns.shape[0] * factor.columns.shape[1], directions.dtype.itemsize
+    return rows * directions.shape[1] * (8 + number) + 2 * directions.nbytes
 
 
 def _posterior_weights(directions, root: Float[np.ndarray, "r r"], to_mean: Float[np.ndarray, " k+1"]):
     """S^T, rows s_j with S S^T = S_0 A^{-1} S_0^T, and the shift, from a root of A^{-1}."""
     # Over all directions, those without a part as zeros: a slice of them would be one more copy.
-    rotation = np.pad(root.T, ((0, 0), (0, directions.shape[0] - root.shape[0])))
-    return _combine(directions, to_device(rotation, directions.dtype), to_device(to_mean, directions.dtype))
+    rotation = np.pad(root.T, ((0, 0), (0, directions.shape[0] - root.shape[0]))).astype(directions.dtype)
+    to_mean = to_mean.astype(directions.dtype)
+    if directions.nbytes > _LARGEST_ON_HOST:
+        return _combine(directions, to_device(rotation), to_device(to_mean))
+    return tuple(to_device(part @ np.asarray(directions)) for part in (rotation, to_mean))
 
 
 @eqx.filter_jit

@@ -6,19 +6,18 @@ from typing import NamedTuple
 
 import equinox as eqx
 import numpy as np
-from gpjax.mean_functions import Zero
 from jaxtyping import Array, Float
 
+from fsplaplace import _prior_moments
 from fsplaplace._glm import Block, Blocks
 from fsplaplace._jacobian import (
     map_rows,
     outputs_and_products,
-    pad_rows,
     push_forward_block,
     route,
     rows_per_block,
 )
-from fsplaplace._memory import rows_of_data
+from fsplaplace._memory import pad_rows, rows_of_data
 from fsplaplace._model import Model
 from fsplaplace._prior import Prior
 from fsplaplace._rows import Rows
@@ -76,7 +75,14 @@ def data_blocks(
                 variance, log_normaliser = variance * (1 + added), log_normaliser - 0.5 * float(np.sum(np.log1p(added)))
         offset = seen.outputs + seen.features[:, :, -1]
         return Block(
-            seen.outputs, mean_of(prior, inputs), offset, features, np.asarray(labels), noise, variance, log_normaliser
+            seen.outputs,
+            _prior_moments.mean(prior, inputs),
+            offset,
+            features,
+            np.asarray(labels),
+            noise,
+            variance,
+            log_normaliser,
         )
 
     def stream() -> Iterator[Block]:
@@ -86,18 +92,6 @@ def data_blocks(
         return stream
     kept_blocks = list(stream())
     return lambda: iter(kept_blocks)
-
-
-def mean_of(prior: Prior, x: Float[Array, "n ..."]) -> Float[np.ndarray, "n q"]:
-    """The prior's mean in float64 on the host; nothing is compiled where it is zero."""
-    if isinstance(prior.mean, Zero):
-        return np.zeros((x.shape[0], prior.num_outputs))
-    return np.asarray(_mean_at(prior, x), dtype=np.float64)
-
-
-@eqx.filter_jit
-def _mean_at(prior: Prior, x):
-    return prior.mean_at(x)
 
 
 @eqx.filter_jit

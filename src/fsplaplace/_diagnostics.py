@@ -8,6 +8,7 @@ from jaxtyping import Array, ArrayLike, Float
 from rich.console import Console
 from rich.table import Table
 
+from fsplaplace import _prior_moments
 from fsplaplace._memory import format_bytes
 from fsplaplace._precision import to_device
 from fsplaplace._prior import Prior
@@ -137,11 +138,4 @@ def variance_ratios(
 
 def missed_variance(prior: Prior, x, features: Float[np.ndarray, "n q r"]) -> Float[np.ndarray, "n q"]:
     r"""Prior variance that the features $J S_0$ miss, $\max(0, \mathrm{diag}\,\Sigma(x, x) - \lVert J(x) S_0 \rVert^2)$."""
-    stated = np.asarray(stated_variance(prior, x), dtype=np.float64)
-    return np.maximum(stated - np.sum(features**2, axis=2), 0.0)
-
-
-@eqx.filter_jit
-def stated_variance(prior: Prior, x):
-    """`prior.variance`, compiled."""
-    return prior.variance(x)
+    return np.maximum(_prior_moments.variance(prior, x) - np.sum(features**2, axis=2), 0.0)

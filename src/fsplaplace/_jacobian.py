@@ -17,7 +17,7 @@ from jax.core import Tracer
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from fsplaplace._memory import itemsize, rows_that_fit
+from fsplaplace._memory import itemsize, pad_rows, rows_that_fit
 from fsplaplace._model import Model
 from fsplaplace.parallel import gather, num_shards, replicate, shard_rows
 
@@ -36,19 +36,27 @@ _LARGEST_ROW = 50_000
 @eqx.filter_jit
 def jacobian(model: Model, x: _Rows) -> Float[Array, "n q p"]:
     """The Jacobian of each row. Memory $O(n q p)$."""
-
-    def one(row):
-        outputs, pull = jax.vjp(lambda params: model.evaluate(params, row[None])[0], model.params)
-        rows = jax.vmap(pull)(jnp.eye(outputs.shape[0], dtype=outputs.dtype))[0]
-        return jax.vmap(lambda tree: ravel_pytree(tree)[0])(rows)
-
-    return jax.vmap(one)(x)
+    return jax.vmap(lambda row: _row(model, row))(x)[1]
 
 
 @eqx.filter_jit
 def jacobian_matrix(model: Model, x: _Rows) -> Float[Array, "nq p"]:
     """The Jacobian of all rows as one matrix, points first."""
     return jacobian(model, x).reshape(-1, model.num_params)
+
+
+@eqx.filter_jit
+def outputs_and_jacobian(model: Model, x: _Rows) -> tuple[Float[Array, "n q"], Float[Array, "nq p"]]:
+    """$f(x)$ and `jacobian_matrix`, from the same passes."""
+    outputs, rows = jax.vmap(lambda row: _row(model, row))(x)
+    return outputs, rows.reshape(-1, model.num_params)
+
+
+def _row(model: Model, x: Float[Array, "..."]) -> tuple[Float[Array, " q"], Float[Array, "q p"]]:
+    """Outputs for one input and their derivatives."""
+    outputs, pull = jax.vjp(lambda params: model.evaluate(params, x[None])[0], model.params)
+    rows = jax.vmap(pull)(jnp.eye(outputs.shape[0], dtype=outputs.dtype))[0]
+    return outputs, jax.vmap(lambda tree: ravel_pytree(tree)[0])(rows)
 
 
 def jacobian_blocks(
@@ -268,12 +276,6 @@ def _chunks(model: Model, x, rank: int) -> list[slice]:
     """Slices of the directions that go through the network together; the last ones may overlap, so that all are equal."""
     width = directions_together(model, x, rank)
     return [slice(start, start + width) for start in (min(s, rank - width) for s in range(0, rank, width))]
-
-
-def pad_rows(x: np.ndarray, rows: int) -> np.ndarray:
-    """The last row repeated until there are so many."""
-    missing = rows - x.shape[0]
-    return np.concatenate([x, np.broadcast_to(x[-1:], (missing, *x.shape[1:]))]) if missing else x
 
 
 def _pad_zero(values: np.ndarray, rows: int):

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from scipy.linalg import solve_triangular
 
-from fsplaplace import _glm
+from fsplaplace import _glm, _prior_moments
 from fsplaplace._precision import to_device, to_double
 from fsplaplace._prior import Prior
 from fsplaplace._rows import Rows
@@ -107,13 +107,13 @@ def judges_at(
     """The judges at these points, and of the means also at some points of the context. Time cubic in the number of targets,
     of which at most 2,000 are used, or 1,000 evenly spaced ones."""
     if not isinstance(likelihood, Gaussian):
-        _, covariance = _prior_moments(prior, points)
-        return Judges(points, covariance, None, None)
+        return Judges(points, _prior_moments.covariance(prior, points), None, None)
     n, q = data.num_rows, prior.num_outputs
     rows = np.arange(n) if n * q <= _MOST_TARGETS else _evenly(np.arange(n), _FEWER_TARGETS // q)
     few = _evenly(rows, _SAMPLE_TARGETS // q)
     inputs, targets = data.take(rows)
-    mean, covariance = _prior_moments(prior, np.concatenate([points, context, inputs]))
+    everywhere = np.concatenate([points, context, inputs])
+    mean, covariance = _prior_moments.mean(prior, everywhere).ravel(), _prior_moments.covariance(prior, everywhere)
     scale = np.asarray(likelihood.scale, dtype=np.float64)
     noise = np.broadcast_to(scale**2, (n, q))[rows].ravel()
     observed = np.asarray(targets, dtype=np.float64).ravel()
@@ -148,12 +148,6 @@ def _condition(mean, covariance, size: int, rows: Int[np.ndarray, " k"], observe
     return Moments(mean + (observed - mean[at]) @ gain, np.maximum(variance, 0.0))
 
 
-def _prior_moments(prior: Prior, points) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, "k k"]]:
-    with jax.enable_x64(True):
-        mean, covariance = _moments(to_double(prior), to_device(points, np.float64))
-        return np.asarray(mean), np.asarray(covariance)
-
-
 def score_means(
     prior: Prior, judges: Judges, means: dict[str, Float[np.ndarray, "g+c q"]], mode: _glm.Mode
 ) -> tuple[str, dict[str, float]]:
@@ -176,12 +170,6 @@ def score_means(
     losses = np.array([mode.network_loss, mode.value - 0.5 * mode.z @ mode.z])
     scores = np.nan_to_num(norms + losses, nan=np.inf).tolist()
     return "training objective", {"network": scores[0], "refined": scores[1]}
-
-
-@eqx.filter_jit
-def _moments(prior: Prior, x):
-    size = x.shape[0] * prior.num_outputs
-    return prior.mean_at(x).ravel(), prior.covariance(x, x).reshape(size, size)
 
 
 @eqx.filter_jit

@@ -1,4 +1,4 @@
-"""How much memory a computation may take, and how many rows fit in it."""
+"""How much memory a computation may take, how many rows fit in it, and blocks of so many."""
 
 import os
 
@@ -29,6 +29,12 @@ def rows_of_data(bytes_per_row: float, budget: float, *, num_rows: int) -> int:
     if num_rows * bytes_per_row <= min(budget / 4, _KEPT):
         return num_rows
     return rows_that_fit(bytes_per_row, min(budget / 4, _STREAMED), most=num_rows)
+
+
+def pad_rows(x: np.ndarray, rows: int) -> np.ndarray:
+    """The last row repeated until there are so many."""
+    missing = rows - x.shape[0]
+    return np.concatenate([x, np.broadcast_to(x[-1:], (missing, *x.shape[1:]))]) if missing else x
 
 
 def itemsize(dtype) -> int:

@@ -14,7 +14,8 @@ from rich.table import Table
 from fsplaplace._jacobian import bytes_per_row, directions_together, jacobian_rows, route, rows_per_block
 from fsplaplace._memory import format_bytes, itemsize, resolve_budget, rows_of_data
 from fsplaplace._model import Model
-from fsplaplace._prior import Prior, plan_factor
+from fsplaplace._prior import Prior
+from fsplaplace._prior_factor import plan_factor
 from fsplaplace._rows import HELD, num_rows_and_example
 
 # Up to this many rows the N x N eigenproblem costs less than the passes it replaces.

@@ -11,7 +11,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
-from fsplaplace._diagnostics import Diagnostics, stated_variance
+from fsplaplace._diagnostics import Diagnostics
 from fsplaplace._jacobian import (
     map_rows,
     outputs_and_products,
@@ -174,7 +174,7 @@ class Posterior(eqx.Module):
     def _noise_variance(self, x, mean, variance, implied):
         noise = self.likelihood.noise_variance(mean)
         if noise is not None and isinstance(self.likelihood, Gaussian) and self.diagnostics.missed_as_noise:
-            return noise + jnp.maximum(stated_variance(self.prior, x) - implied, 0.0).astype(noise.dtype)
+            return noise + jnp.maximum(_stated_variance(self.prior, x) - implied, 0.0).astype(noise.dtype)
         if noise is None or noise.shape[1] == mean.shape[1]:
             return noise
         # Heteroscedastic noise is itself uncertain: E[exp(2 g)] for Gaussian g.
@@ -221,3 +221,8 @@ def _variances(features: Float[Array, "n q r"], information: Float[Array, " r"] 
     """Of the posterior, and of the prior that it was made from where that is known."""
     squares = features**2
     return jnp.sum(squares, axis=2), None if information is None else squares @ information
+
+
+@eqx.filter_jit
+def _stated_variance(prior: Prior, x):
+    return prior.variance(x)

@@ -6,14 +6,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from fsplaplace import _glm
+from fsplaplace import _glm, _prior_moments
 from fsplaplace._data import data_blocks
-from fsplaplace._diagnostics import MOST_POINTS, Diagnostics, Stages, stack, stated_variance, subset, variance_ratios
+from fsplaplace._diagnostics import MOST_POINTS, Diagnostics, Stages, stack, subset, variance_ratios
 from fsplaplace._jacobian import pull_back, push_forward
 from fsplaplace._model import Model
 from fsplaplace._posterior import Posterior
 from fsplaplace._precision import to_double
-from fsplaplace._prior import Prior, place_columns
+from fsplaplace._prior import Prior
+from fsplaplace._prior_factor import place_columns
 from fsplaplace._rows import Rows
 from fsplaplace.likelihoods import Likelihood
 from fsplaplace.linalg import lanczos_inverse_factor
@@ -63,8 +64,7 @@ def precision_form(
     training = data.spread(MOST_POINTS).inputs
     places = {"context": subset(points), "training": training, "guard": subset(guards)}
     implied = push_forward(model, stack(places), basis / singular[:, None], budget=budget)
-    stated = np.asarray(stated_variance(prior, stack(places)), dtype=np.float64)
-    ratios = variance_ratios(stated, places, implied)
+    ratios = variance_ratios(_prior_moments.variance(prior, stack(places)), places, implied)
     stages.finish("diagnostics", implied.nbytes)
     return Posterior(
         model=model,

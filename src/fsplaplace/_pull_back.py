@@ -3,13 +3,12 @@ r"""The pull-back of the prior to the weights, $S_0 = J_C^\top (J_C J_C^\top + \
 from collections.abc import Iterable
 from typing import NamedTuple
 
-import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Float, Int
 
 from fsplaplace._data import View, join, view
 from fsplaplace._diagnostics import MOST_POINTS, stack
-from fsplaplace._jacobian import jacobian_blocks, jacobian_matrix, pull_back, push_forward
+from fsplaplace._jacobian import jacobian_blocks, outputs_and_jacobian, pull_back, push_forward
 from fsplaplace._judges import Judges
 from fsplaplace._model import Model
 from fsplaplace._plan import RANK_MULTIPLE, golub_kahan_bytes, golub_kahan_passes
@@ -78,7 +77,7 @@ def _dense(task: PullBack) -> PulledBack:
         np.asarray(task.points), np.concatenate([judged_inputs, *map(np.asarray, task.places.values())])
     )
     judged, placed = np.split(at, [judged_inputs.shape[0]])
-    outputs, jacobian = _outputs_and_jacobian(task.model, inputs)
+    outputs, jacobian = outputs_and_jacobian(task.model, inputs)
     outputs = np.asarray(outputs, dtype=np.float64)
     choice = _Choice(task.judges, outputs[judged].ravel(), rank, task.missed_as_noise)
     solution = minimum_norm_solve(
@@ -181,11 +180,6 @@ def _joined(points: Float[np.ndarray, "m ..."], others: Float[np.ndarray, "g ...
     place.update((name, points.shape[0] + index) for index, name in enumerate(new))
     at = np.array([place[row.tobytes()] for row in others])
     return np.concatenate([points, *([np.stack([*new.values()])] if new else [])]), at
-
-
-@eqx.filter_jit
-def _outputs_and_jacobian(model: Model, x):
-    return model(x), jacobian_matrix(model, x)
 
 
 def candidate_deltas(dtype) -> tuple[float, ...]:

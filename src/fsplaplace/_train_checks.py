@@ -3,7 +3,7 @@
 import equinox as eqx
 import numpy as np
 
-from fsplaplace._prior import checked_factor
+from fsplaplace._prior_factor import checked_factor
 from fsplaplace.linalg import one_blas_thread
 
 # Covariances in the inputs' dtype: rounding of float32 stays below this share of the largest eigenvalue.

@@ -268,4 +268,4 @@ def _finite_rows(rows: ArrayLike, *, name: str, argument: str) -> Float[Array, "
         raise ValueError(f"{name}: {argument} has shape {values.shape}; pass at least one row, as (n, d)")
     if not np.all(np.isfinite(values)):
         raise ValueError(f"{name}: {argument} has NaN or infinite values; remove those rows")
-    return jnp.asarray(values if values.dtype.kind == "f" else values.astype(float))
+    return to_device(values if values.dtype.kind == "f" else values.astype(float))

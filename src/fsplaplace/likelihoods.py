@@ -11,6 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Float, Int, Shaped
 from paramax import non_trainable, unwrap
 
@@ -100,7 +101,9 @@ class Gaussian(Likelihood):
     @property
     def scale(self) -> Float[Array, "..."]:
         r"""$\sigma$."""
-        return jnp.exp(unwrap(self.log_scale))
+        log_scale = unwrap(self.log_scale)
+        # Through NumPy outside of a trace, so that nothing is compiled for a single number.
+        return jnp.exp(log_scale) if isinstance(log_scale, Tracer) else to_device(np.exp(np.asarray(log_scale)))
 
     @property
     def per_row(self) -> bool:

@@ -4,11 +4,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fsplaplace.linalg import orthonormal_rows
+from fsplaplace.linalg import Basis, _orthonormal, orthonormal_rows
 
 
-def conditioned(rows, columns, condition):
-    left, _, right = np.linalg.svd(np.random.default_rng(0).normal(size=(rows, columns)), full_matrices=False)
+def conditioned(rows, columns, condition, *, seed=0):
+    left, _, right = np.linalg.svd(np.random.default_rng(seed).normal(size=(rows, columns)), full_matrices=False)
     return (left * np.geomspace(1, 1 / condition, rows)) @ right
 
 
@@ -39,20 +39,14 @@ def test_a_condition_number_beyond_rounding_keeps_the_span(dtype):
     np.testing.assert_allclose(matrix @ projector(rows), matrix, atol=20 * eps)
 
 
-def test_dependent_rows_and_rows_inside_a_block_leave_nothing_wrong(dtype):
-    generator = np.random.default_rng(1)
-    block = orthonormal_rows(jnp.asarray(generator.normal(size=(3, 50))))
-    some = generator.normal(size=(2, 50))
-    rows = np.asarray(
-        orthonormal_rows(jnp.asarray(np.vstack([some, some, np.zeros((1, 50)), np.asarray(block)[:1]])), [block])
-    )
+def test_dependent_rows_leave_nothing_wrong(dtype):
+    some = np.random.default_rng(1).normal(size=(2, 50))
+    rows = np.asarray(orthonormal_rows(jnp.asarray(np.vstack([some, some, np.zeros((1, 50))]))))
     eps = float(jnp.finfo(dtype).eps)
-    np.testing.assert_allclose(rows @ np.asarray(block).T, 0, atol=10 * eps)
     # Each row is of length one or zero, and they are orthogonal.
     gram = rows @ rows.T
     np.testing.assert_allclose(gram, np.diag(np.round(np.diagonal(gram))), atol=20 * eps)
-    off = some - (some @ np.asarray(block).T) @ np.asarray(block)
-    np.testing.assert_allclose(off @ projector(rows), off, atol=100 * eps)
+    np.testing.assert_allclose(some @ projector(rows), some, atol=100 * eps)
 
 
 def test_overwrite_takes_the_memory_of_its_argument():
@@ -60,3 +54,57 @@ def test_overwrite_takes_the_memory_of_its_argument():
     kept = orthonormal_rows(matrix)
     np.testing.assert_array_equal(orthonormal_rows(matrix, overwrite=True), kept)
     assert matrix.is_deleted()
+
+
+def test_one_round_is_enough_for_many_columns(monkeypatch):
+    """Each product is rounded as float32 is, their sum is not: summed in float32, the rows would be off by 0.05."""
+    monkeypatch.setattr(_orthonormal, "_MOST_ROUNDS", 1)
+    matrix = conditioned(4, 400_000, 1e3).astype(np.float32)
+    rows = np.asarray(orthonormal_rows(jnp.asarray(matrix)), dtype=float)
+    np.testing.assert_allclose(rows @ rows.T, np.eye(4), atol=0.015)
+
+
+def basis_of(blocks):
+    basis = Basis()
+    for block in blocks:
+        basis.add(jnp.asarray(block))
+    return basis
+
+
+# Well enough conditioned to be kept as they are, the second block not, the first block not.
+@pytest.mark.parametrize("conditions", [(2.0, 2.0), (2.0, 1e3), (1e3, 2.0)])
+def test_a_basis_is_orthonormal_and_spans_its_blocks(dtype, conditions):
+    first = conditioned(6, 500, conditions[0])
+    given = [first, conditioned(4, 500, conditions[1], seed=1) + 0.3 * first[:4]]
+    basis = basis_of(given)
+    kept = [np.array_equal(block, jnp.asarray(one)) for block, one in zip(basis.blocks, given, strict=True)]
+    assert kept == [condition == 2.0 for condition in conditions]
+    W = basis.coefficients @ np.concatenate([np.asarray(block, dtype=float) for block in basis.blocks])
+    tolerance = 1e-3 if dtype == jnp.float32 else 1e-7
+    np.testing.assert_allclose(W @ W.T, np.eye(10), atol=tolerance)
+    stacked = np.concatenate(given)
+    np.testing.assert_allclose(stacked @ projector(W), stacked, atol=tolerance)
+
+
+def test_images_and_combinations_are_those_of_the_orthonormal_rows(x64):
+    generator = np.random.default_rng(3)
+    given = [conditioned(5, 90, 3.0), generator.normal(size=(5, 90))]
+    J, mixture = generator.normal(size=(7, 90)), generator.normal(size=(5, 10))
+    basis = basis_of(given)
+    W = basis.coefficients @ np.concatenate(given)
+    images = [J @ block.T for block in given]
+    np.testing.assert_allclose(basis.image(images), J @ W.T, atol=1e-12)
+    np.testing.assert_allclose(basis.image(images, last=5), (J @ W.T)[:, 5:], atol=1e-12)
+    np.testing.assert_allclose(basis.combine(mixture), mixture @ W, atol=1e-12)
+
+
+def test_rows_inside_the_basis_add_nothing_wrong(dtype):
+    generator = np.random.default_rng(1)
+    block, some = generator.normal(size=(3, 50)), generator.normal(size=(2, 50))
+    basis = basis_of([block, np.vstack([some, some, np.zeros((1, 50)), block[:1]])])
+    rows = np.asarray(basis.blocks[1])
+    first = orthonormal_rows(jnp.asarray(block))
+    eps = float(jnp.finfo(dtype).eps)
+    np.testing.assert_allclose(rows @ np.asarray(first).T, 0, atol=1e3 * eps)
+    off = some - some @ projector(first)
+    np.testing.assert_allclose(off @ projector(rows), off, atol=1e3 * eps)

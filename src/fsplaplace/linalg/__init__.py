@@ -6,6 +6,7 @@ from fsplaplace.linalg._golub_kahan import block_golub_kahan as block_golub_kaha
 from fsplaplace.linalg._lanczos import lanczos_inverse_factor as lanczos_inverse_factor
 from fsplaplace.linalg._normal_equations import NormalSolution as NormalSolution
 from fsplaplace.linalg._normal_equations import normal_equations as normal_equations
+from fsplaplace.linalg._orthonormal import Basis as Basis
 from fsplaplace.linalg._orthonormal import orthonormal_rows as orthonormal_rows
 from fsplaplace.linalg._pivoted_cholesky import pivoted_cholesky as pivoted_cholesky
 from fsplaplace.linalg._ridge import Probe as Probe

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Sequence
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from fsplaplace.linalg._orthonormal import mix_rows, orthonormal_rows
+from fsplaplace.linalg._orthonormal import Basis, orthonormal_rows
 from fsplaplace.linalg._ridge import Probe, Solution, ridge
 
 
@@ -42,19 +42,14 @@ def block_golub_kahan(
     Time: `passes` products with $J$ and with $J^\top$ on r columns plus $O(p\,(r\,\mathrm{passes})^2)$; memory: the
     `passes` blocks of r rows, the last of which becomes the solution.
     """
-    blocks, images, last = [], [], jnp.asarray(targets)
-    # Only the ridge sees that a basis is not quite orthonormal, and a round less saves as much time as a pass.
-    tolerance = float(jnp.finfo(last.dtype).eps) ** 0.5
+    basis, images, last = Basis(), [], np.asarray(targets)
     for _ in range(passes):
-        seeds = orthonormal_rows(jnp.asarray(np.asarray(last).T), overwrite=True)
-        pulled = transpose(jnp.asarray(np.asarray(seeds).T))
-        blocks.append(orthonormal_rows(pulled, blocks, tolerance=tolerance, overwrite=True))
-        last = forward(blocks[-1])
-        images.append(np.asarray(last))
+        seeds = orthonormal_rows(jax.device_put(last.T), overwrite=True)
+        basis.add(transpose(jax.device_put(np.asarray(seeds).T)))
+        images.append(np.asarray(forward(basis.blocks[-1])))
+        last = basis.image(images, last=last.shape[1])
     judge = None
     if probe is not None:
-        judge = Probe(np.concatenate([np.asarray(probe[0](block)) for block in blocks], axis=1), probe[1])
-    small = ridge(np.concatenate(images, axis=1), np.asarray(targets), deltas=deltas, probe=judge)
-    *others, coefficients = np.split(small.rows, passes, axis=1)
-    rows = mix_rows(coefficients, blocks.pop(), others, blocks)
-    return Solution(rows, small.reached, small.delta)
+        judge = Probe(basis.image([np.asarray(probe[0](block)) for block in basis.blocks]), probe[1])
+    small = ridge(basis.image(images), np.asarray(targets), deltas=deltas, probe=judge)
+    return Solution(basis.combine(np.asarray(small.rows)), small.reached, small.delta)

@@ -1,6 +1,8 @@
 """Orthonormal rows by matrix products alone: for a few very long rows, where a QR factorisation is ten times slower."""
 
+import itertools
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -12,54 +14,108 @@ from jaxtyping import Array, Float
 _COLUMNS, _MIXED_COLUMNS = 4096, 16384
 # Each round gains a factor 1 / sqrt(eps) in the condition number.
 _MOST_ROUNDS = 5
+# Condition number of the Gram matrix up to which rows are made orthonormal by coefficients alone: its root multiplies the
+# rounding of what is computed with the rows as they are.
+_LARGEST_CONDITION = 1e4
 
 
-def orthonormal_rows(
-    rows: Float[Array, "k p"],
-    against: Sequence[Float[Array, "l p"]] = (),
-    *,
-    tolerance: float | None = None,
-    overwrite: bool = False,
-) -> Float[Array, "k p"]:
-    r"""Orthonormal basis of the span of `rows`, orthogonal to the orthonormal rows of each block in `against`.
+def orthonormal_rows(rows: Float[Array, "k p"], *, overwrite: bool = False) -> Float[Array, "k p"]:
+    r"""Orthonormal basis of the span of `rows`.
 
-    With the Gram matrix $G = V V^\top$ and overlaps $C_i = V W_i^\top$, what is left of $V$ off the blocks has the Gram
-    matrix $G - \sum_i C_i C_i^\top = Q \Lambda Q^\top$, and
+    With the Gram matrix $V V^\top = Q \Lambda Q^\top$,
 
-    $$V \leftarrow \Lambda^{-1/2} Q^\top \Bigl(V - \sum_i C_i W_i\Bigr)$$
+    $$V \leftarrow \Lambda^{-1/2} Q^\top V$$
 
-    with eigenvalues held above rounding, repeated until the Gram matrix is the identity to `tolerance`, by default until
-    rounding no longer shows (SVQB; Stathopoulos and Wu, 2002).
-    Where rows depend on each other, or on the blocks, the result has what rounding left of them, made orthonormal as by
-    a QR factorisation, or zeros.
+    with eigenvalues held above rounding, repeated until rounding no longer shows (SVQB; Stathopoulos and Wu, 2002).
+    Where rows depend on each other, the result has what rounding left of them, made orthonormal as by a QR factorisation,
+    or zeros.
 
-    Time: one to three rounds of $O(p k (k + l))$ at the speed of matrix products; memory: the result, which takes the
-    place of `rows` with `overwrite`.
+    Time: one to three rounds of $O(p k^2)$ at the speed of matrix products; memory: the result, which takes the place of
+    `rows` with `overwrite`.
     """
-    eps = float(jnp.finfo(rows.dtype).eps)
-    tolerance = 10 * eps if tolerance is None else tolerance
-    against = tuple(against)
-    rows = rows if overwrite else jnp.array(rows, copy=True)
-    for _ in range(_MOST_ROUNDS):
-        gram, *overlaps = (np.asarray(product, dtype=np.float64) for product in _products(rows, against))
-        left = gram - sum(overlap @ overlap.T for overlap in overlaps)
-        transform, condition = _inverse_root(left, np.diagonal(gram), eps)
-        rows = mix_rows(transform, rows, [-transform @ overlap for overlap in overlaps], against)
-        # The new Gram matrix differs from the identity by eps times this number.
-        if condition * eps < tolerance:
-            break
-    return rows
+    rows, nothing = rows if overwrite else jnp.array(rows, copy=True), Basis()
+    return nothing.orthonormal_part(rows, nothing.whitening(rows), tolerance=10 * _eps(rows))
 
 
-def mix_rows(
-    coefficients: Float[np.ndarray, "k k"],
-    rows: Float[Array, "k p"],
-    others: Sequence[Float[np.ndarray, "k l"]],
-    blocks: Sequence[Float[Array, "l p"]],
-) -> Float[Array, "k p"]:
-    r"""$T V + \sum_i T_i W_i$ for coefficients $T, T_i$, rows $V$ and blocks $W_i$. Overwrites `rows`: no memory is added."""
-    weights = [np.asarray(each, dtype=rows.dtype) for each in (coefficients, *others)]
-    return _mix((weights, tuple(blocks)), rows)
+class Whitening(NamedTuple):
+    r"""Coefficients with which $T V + \sum_i T_i V_i$ is orthonormal, and orthogonal to a basis made from the blocks $V_i$;
+    and the condition number of what is left of $V$ off that basis."""
+
+    own: Float[np.ndarray, "k k"]
+    others: Float[np.ndarray, "k K"]
+    condition: float
+
+
+class Basis:
+    r"""Orthonormal rows $W = T V$ from blocks of very long rows $V$, added one after the other.
+
+    With the Gram matrix $G = V V^\top$ of a new block and its overlaps $C = V W^\top$, what is left of it off the basis has
+    the Gram matrix $G - C C^\top = Q \Lambda Q^\top$, so that $\Lambda^{-1/2} Q^\top (V - C W)$ is the new part of $W$.
+
+    Mixing long rows takes as long as a pass through a network. So a block stays as it is, and the coefficients $T$ alone make
+    it orthonormal, unless the condition number of $G - C C^\top$ would let rounding show in what is computed with $V$;
+    then it is overwritten by its part of $W$.
+    """
+
+    def __init__(self):
+        self.blocks: list[Float[Array, "k p"]] = []
+        self.coefficients: Float[np.ndarray, "K K"] = np.zeros((0, 0))
+        self._condition = 1.0
+
+    def add(self, rows: Float[Array, "k p"]) -> None:
+        """One more block, whose memory the basis takes. Time $O(p k K)$ for K rows in all."""
+        found = self.whitening(rows)
+        if self._condition * found.condition <= _LARGEST_CONDITION:
+            self._condition *= found.condition
+        else:
+            # Only a ridge sees that a basis is not quite orthonormal, and a round less saves as much time as a pass.
+            rows = self.orthonormal_part(rows, found, tolerance=_eps(rows) ** 0.5)
+            found = Whitening(np.eye(rows.shape[0]), np.zeros_like(found.others), 1.0)
+        above = np.zeros((found.others.shape[1], rows.shape[0]))
+        self.blocks.append(rows)
+        self.coefficients = np.block([[self.coefficients, above], [found.others, found.own]])
+
+    def combine(self, coefficients: Float[np.ndarray, "k K"]) -> Float[Array, "k p"]:
+        """Rows $R W$ from coefficients $R$, as many as the last block has and in its memory: the end of this basis."""
+        weights = coefficients @ self.coefficients
+        own, others = weights[:, -self.blocks[-1].shape[0] :], weights[:, : -self.blocks[-1].shape[0]]
+        return self._mix(own, self.blocks.pop(), others)
+
+    def image(self, images: Sequence[Float[np.ndarray, "n k"]], *, last: int = 0) -> Float[np.ndarray, "n K"]:
+        r"""$J W^\top$ from the images $J V_i^\top$ of the blocks; with `last`, of so many of the last rows only."""
+        raw = np.concatenate(images, axis=1)
+        return (raw.astype(np.float64) @ self.coefficients[-last:].T).astype(raw.dtype)
+
+    def whitening(self, rows: Float[Array, "k p"]) -> Whitening:
+        """How to make the rows orthonormal, and orthogonal to the basis."""
+        with jax.enable_x64(True):
+            gram, *overlaps = map(np.asarray, _products(rows, tuple(self.blocks)))
+        overlap = np.concatenate([np.zeros((rows.shape[0], 0)), *overlaps], axis=1) @ self.coefficients.T
+        own, condition = _inverse_root(gram - overlap @ overlap.T, np.diagonal(gram), _eps(rows))
+        return Whitening(own, -own @ overlap @ self.coefficients, condition)
+
+    def orthonormal_part(self, rows: Float[Array, "k p"], found: Whitening, *, tolerance: float) -> Float[Array, "k p"]:
+        """The rows overwritten until they are orthonormal to `tolerance`, and orthogonal to the basis."""
+        # Rounding of the products of different columns is unrelated.
+        rounding = _eps(rows) / np.sqrt(max(1, rows.shape[1] // _COLUMNS))
+        for _ in range(_MOST_ROUNDS):
+            rows = self._mix(found.own, rows, found.others)
+            # The new Gram matrix differs from the identity by rounding times the condition number.
+            if found.condition * rounding < tolerance:
+                break
+            found = self.whitening(rows)
+        return rows
+
+    def _mix(self, own: Float[np.ndarray, "k k"], rows: Float[Array, "k p"], others: Float[np.ndarray, "k K"]):
+        r"""$T V + \sum_i T_i V_i$. Overwrites the rows $V$: no memory is added."""
+        edges = np.cumsum([0, *(block.shape[0] for block in self.blocks)])
+        parts = [others[:, start:stop] for start, stop in itertools.pairwise(edges)]
+        weights = [np.asarray(part, dtype=rows.dtype) for part in (own, *parts)]
+        return _mix((weights, tuple(self.blocks)), rows)
+
+
+def _eps(rows: Array) -> float:
+    return float(jnp.finfo(rows.dtype).eps)
 
 
 def _inverse_root(gram: Float[np.ndarray, "k k"], size: Float[np.ndarray, " k"], eps: float):
@@ -74,10 +130,10 @@ def _inverse_root(gram: Float[np.ndarray, "k k"], size: Float[np.ndarray, " k"],
 
 @eqx.filter_jit
 def _products(rows, against):
-    """Products of the rows with themselves and with each block, some columns at a time."""
+    """Products of the rows with themselves and with each block, some columns at a time, summed in float64."""
 
     def products(part, *others):
-        return [part @ other.T for other in (part, *others)]
+        return [(part @ other.T).astype(jnp.float64) for other in (part, *others)]
 
     def add(step, sums):
         parts = products(*(_columns(matrix, step * size, size) for matrix in (rows, *against)))

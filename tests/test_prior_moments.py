@@ -1,0 +1,71 @@
+"""The prior's moments on the host, in tiles, against the prior's own at all points at once."""
+
+import jax
+import jax.monitoring
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gpjax.kernels import RBF, Matern32
+from gpjax.mean_functions import Constant
+
+from fsplaplace import Prior, _prior_moments
+from fsplaplace._precision import to_double
+from fsplaplace.kernels import Helmholtz
+
+# More points than one tile, a multiple of nothing.
+POINTS = np.random.default_rng(0).uniform(-1, 1, size=(300, 2)).astype(np.float32)
+PRIORS = {
+    "shared": lambda: Prior(RBF(lengthscale=0.5, variance=2.0), num_outputs=3, mean=np.array([1.0, -2.0, 0.5])),
+    "separate": lambda: Prior([RBF(lengthscale=0.5), Matern32(lengthscale=1.0, variance=3.0)], mean=Constant(0.7)),
+    "joint": lambda: Prior(Helmholtz(RBF(lengthscale=0.8), RBF(lengthscale=0.6))),
+}
+
+
+@pytest.fixture(params=PRIORS)
+def case(request):
+    """A prior, and its moments at all points in one call."""
+    prior = PRIORS[request.param]()
+    with jax.enable_x64(True):
+        double, x = to_double(prior), jnp.asarray(POINTS, jnp.float64)
+        moments = map(np.asarray, (double.gram(x), double.covariance(x, x), double.variance(x), double.mean_at(x)))
+        return prior, *moments
+
+
+def test_moments_are_those_of_the_prior(case):
+    prior, gram, covariance, variance, mean = case
+    np.testing.assert_allclose(_prior_moments.gram(prior, POINTS), gram, atol=1e-12)
+    size = POINTS.shape[0] * prior.num_outputs
+    np.testing.assert_allclose(_prior_moments.covariance(prior, POINTS), covariance.reshape(size, size), atol=1e-12)
+    np.testing.assert_allclose(_prior_moments.variance(prior, POINTS), variance, atol=1e-12)
+    np.testing.assert_allclose(_prior_moments.mean(prior, POINTS), mean, atol=1e-12)
+
+
+def test_variances_of_many_points_take_no_tiles(case):
+    prior, variance = case[0], case[3]
+    many = np.tile(POINTS, (8, 1))
+    np.testing.assert_allclose(_prior_moments.variance(prior, many), np.tile(variance, (8, 1)), atol=1e-12)
+
+
+def test_inputs_of_any_shape_are_flattened():
+    prior = PRIORS["shared"]()
+    images = POINTS[:40].reshape(40, 2, 1)
+    np.testing.assert_array_equal(_prior_moments.gram(prior, images), _prior_moments.gram(prior, POINTS[:40]))
+
+
+def test_another_number_of_points_compiles_nothing():
+    prior, compiled = PRIORS["shared"](), []
+    _prior_moments.gram(prior, POINTS)
+
+    def listen(event: str, seconds: float, **_):
+        if "backend_compile" in event:
+            compiled.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        _prior_moments.covariance(prior, POINTS[:17])
+        _prior_moments.variance(prior, POINTS[:290])
+        assert not compiled
+        jax.jit(lambda x: x * 3.21)(1.0)
+        assert compiled, "the listener hears compilations"
+    finally:
+        jax.monitoring.clear_event_listeners()
