@@ -14,6 +14,7 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 from fsplaplace._diagnostics import Diagnostics
 from fsplaplace._jacobian import (
     map_rows,
+    outputs_and_jacobian,
     outputs_and_products,
     push_forward,
     push_forward_block,
@@ -212,9 +213,13 @@ class Posterior(eqx.Module):
 
 @eqx.filter_jit
 def _moments(model: Model, shift, scale, information, x):
-    network = model(x)
-    moved = push_forward_block(model, x, shift[None])[:, :, 0]
-    return network + moved, network, *_variances(push_forward_block(model, x, scale), information)
+    if route(model, x, scale.shape[0]) == "rows":
+        network, rows = outputs_and_jacobian(model, x)
+        moved, features = (rows @ shift).reshape(network.shape), (rows @ scale.T).reshape(*network.shape, -1)
+    else:
+        network, moved = model(x), push_forward_block(model, x, shift[None])[:, :, 0]
+        features = push_forward_block(model, x, scale)
+    return network + moved, network, *_variances(features, information)
 
 
 def _variances(features: Float[Array, "n q r"], information: Float[Array, " r"] | None):

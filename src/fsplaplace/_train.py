@@ -13,7 +13,6 @@ import numpy as np
 import optax
 from jax.sharding import NamedSharding
 from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray
-from paramax import NonTrainable
 
 from fsplaplace import _checkpoint
 from fsplaplace._check import check_problem
@@ -23,6 +22,7 @@ from fsplaplace._prior import Prior
 from fsplaplace._progress import progress_bar
 from fsplaplace._random import host_generator
 from fsplaplace._train_checks import check_context, check_finite, check_options
+from fsplaplace._trainable import adam, combine, hold_out, partition
 from fsplaplace.context import Sampler
 from fsplaplace.likelihoods import Likelihood
 from fsplaplace.linalg import one_blas_thread
@@ -107,7 +107,7 @@ def train(
     """
     X, targets = check_problem(model, prior, likelihood, X, y)
     check_options(steps=steps, num_context=num_context, patience=patience, jitter=jitter, batch_size=batch_size)
-    train_rows, held_out = _hold_out(model, likelihood, validation, X, targets, host_generator(key))
+    train_rows, held_out = hold_out(model, likelihood, validation, X, targets, host_generator(key))
     check_context(prior, context, num_context, X, key)
     problem = _Problem(
         prior,
@@ -118,8 +118,8 @@ def train(
         steps=steps,
         jitter=jitter,
     )
-    optimizer = optimizer or _adam(1e-2, steps)
-    trainable, fixed = eqx.partition((model.params, likelihood), _is_trainable, is_leaf=_is_frozen)
+    optimizer = optimizer or adam(1e-2, steps)
+    trainable, fixed = partition((model.params, likelihood))
     state = _initial_state(optimizer, trainable, problem.X.shape[0])
     record = _Record.empty(trainable)
     if checkpoint is not None:
@@ -145,7 +145,7 @@ def train(
             report(int(state.step), f"objective {float(nll[-1] + norm[-1]):.4g}")
 
     best = gather(record.best if held_out is not None else state.trainable)
-    params, fitted = eqx.combine(best, fixed, is_leaf=_is_frozen)
+    params, fitted = combine(best, fixed)
     history = History(*map(jnp.asarray, (record.nll, record.norm, record.validation_step, record.validation_loss)))
     return Trained(
         model.with_params(params), fitted, history, float(problem.jitter_at(len(record.nll) - 1, maximum=max))
@@ -228,7 +228,7 @@ class _Record(eqx.Module):
 
 
 def _objective(trainable, fixed, model: Model, problem: _Problem, rows, points, step):
-    params, likelihood = eqx.combine(trainable, fixed, is_leaf=_is_frozen)
+    params, likelihood = combine(trainable, fixed)
     count = problem.X.shape[0]
     X, targets = (problem.X, problem.targets) if rows is None else (problem.X[rows], problem.targets[rows])
     likelihood = likelihood if rows is None else likelihood.rows(rows)
@@ -310,12 +310,6 @@ def _shuffle_key(key, step):
     return jr.fold_in(key, 2 * step + 1)
 
 
-@functools.lru_cache(maxsize=64)
-def _adam(learning_rate: float, steps: int) -> optax.GradientTransformation:
-    """Cached so that two runs of the same length share one compiled program."""
-    return optax.adam(optax.cosine_decay_schedule(learning_rate, steps))
-
-
 @eqx.filter_jit
 def _first_update(optimizer, trainable):
     """What the optimiser makes of gradients of one: its settings, as far as they can be seen from outside."""
@@ -323,42 +317,7 @@ def _first_update(optimizer, trainable):
     return optimizer.update(gradients, optimizer.init(trainable), trainable)[0]
 
 
-def _is_frozen(node) -> bool:
-    return isinstance(node, NonTrainable)
-
-
-def _is_trainable(node) -> bool:
-    return not _is_frozen(node) and eqx.is_inexact_array(node)
-
-
 @eqx.filter_jit
 def _validation_loss(trainable, fixed, model, X, targets):
-    params, likelihood = eqx.combine(trainable, fixed, is_leaf=_is_frozen)
+    params, likelihood = combine(trainable, fixed)
     return -jnp.mean(likelihood.log_prob(model.evaluate(params, X), targets))
-
-
-def _hold_out(model, likelihood, validation, X, targets, generator):
-    """Training rows, and held-out rows or None."""
-    if validation is None:
-        return (X, targets), None
-    if likelihood.rows(slice(0, 1)) is not likelihood:
-        raise ValueError(
-            "train: a likelihood with one scale per training row has none for held-out rows; leave validation out, or use one "
-            "scale"
-        )
-    if isinstance(validation, tuple):
-        held = model.check_inputs(validation[0], argument="validation[0]")
-        if held.shape[1:] != X.shape[1:]:
-            raise ValueError(
-                f"validation[0] has rows of shape {held.shape[1:]}, but X has {X.shape[1:]}; pass inputs of the same width"
-            )
-        return (X, targets), (held, likelihood.check_targets(validation[1], num_rows=held.shape[0]))
-    count = X.shape[0]
-    held = round(count * validation)
-    if not 0 < held < count:
-        raise ValueError(
-            f"train: validation={validation} holds out {held} of {count} rows; pass a fraction that leaves both"
-        )
-    order = generator.permutation(count)
-    kept, out = order[held:], order[:held]
-    return (X[kept], targets[kept]), (X[out], targets[out])

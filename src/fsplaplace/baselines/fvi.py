@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from fsplaplace._jacobian import linearisation
 from fsplaplace._model import Model
 from fsplaplace._prior import Prior
-from fsplaplace._train import _adam, _is_frozen, _is_trainable
+from fsplaplace._trainable import adam, combine, partition
 from fsplaplace.baselines._fit_loop import minimise
 from fsplaplace.baselines._mean_field import MeanField
 from fsplaplace.baselines._method import Method, check_function_prior, default_context
@@ -58,20 +58,18 @@ class FVI(Method):
         context = default_context(self, context, X)
         objective_context = check_compiled(self, context)
         fit_key, draw_key = jr.split(key)
-        trainable, fixed = eqx.partition(
-            (MeanField.around(model, self.initial_scale), likelihood), _is_trainable, is_leaf=_is_frozen
-        )
+        trainable, fixed = partition((MeanField.around(model, self.initial_scale), likelihood))
         best, _ = minimise(
             _NegativeBound(self._settings(), fixed, model, prior, objective_context, X, targets),
             trainable,
-            optimizer=self.optimizer or _adam(self.learning_rate, self.steps),
+            optimizer=self.optimizer or adam(self.learning_rate, self.steps),
             steps=self.steps,
             key=fit_key,
             title="FVI",
             progress=progress,
             in_loop=not linearisation(model, X).convolutional,
         )
-        weights, fitted = eqx.combine(best, fixed, is_leaf=_is_frozen)
+        weights, fitted = combine(best, fixed)
         centre = model.with_params(model.unravel(weights.mean))
         return WeightSamples(model=centre, likelihood=fitted, weights=weights.draw(self.predict_samples, key=draw_key))
 
@@ -103,7 +101,7 @@ class _NegativeBound(eqx.Module):
     targets: Array
 
     def __call__(self, trainable, key):
-        weights, likelihood = eqx.combine(trainable, self.fixed, is_leaf=_is_frozen)
+        weights, likelihood = combine(trainable, self.fixed)
         context_key, batch_key, draw_key, noise_key = jr.split(key, 4)
         X, targets, likelihood, scale = draw_batch(
             self.X, self.targets, likelihood, self.settings.batch_size, batch_key

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from fsplaplace._jacobian import jacobian, linearisation
 from fsplaplace._model import Model
 from fsplaplace._prior import Prior
-from fsplaplace._train import _adam, _is_frozen, _is_trainable
+from fsplaplace._trainable import adam, combine, partition
 from fsplaplace.baselines._expected_log_likelihood import expected_log_likelihood
 from fsplaplace.baselines._fit_loop import minimise
 from fsplaplace.baselines._mean_field import MeanField
@@ -49,20 +49,18 @@ class GFSVI(Method):
     def fit(self, model, X, y, likelihood, *, key, prior=None, context=None, progress=True) -> LinearisedPosterior:
         prior, X, targets = check_function_prior(self, model, prior, likelihood, X, y)
         context = check_compiled(self, default_context(self, context, X))
-        trainable, fixed = eqx.partition(
-            (MeanField.around(model, self.initial_scale), likelihood), _is_trainable, is_leaf=_is_frozen
-        )
+        trainable, fixed = partition((MeanField.around(model, self.initial_scale), likelihood))
         best, _ = minimise(
             _NegativeBound(fixed, model, prior, context, X, targets, self.num_context, self.gamma, self.batch_size),
             trainable,
-            optimizer=self.optimizer or _adam(self.learning_rate, self.steps),
+            optimizer=self.optimizer or adam(self.learning_rate, self.steps),
             steps=self.steps,
             key=key,
             title="GFSVI",
             progress=progress,
             in_loop=not linearisation(model, X).convolutional,
         )
-        weights, fitted = eqx.combine(best, fixed, is_leaf=_is_frozen)
+        weights, fitted = combine(best, fixed)
         return LinearisedPosterior(
             model=model.with_params(model.unravel(weights.mean)),
             likelihood=fitted,
@@ -83,7 +81,7 @@ class _NegativeBound(eqx.Module):
     batch_size: int | None = eqx.field(static=True)
 
     def __call__(self, trainable, key):
-        weights, likelihood = eqx.combine(trainable, self.fixed, is_leaf=_is_frozen)
+        weights, likelihood = combine(trainable, self.fixed)
         context_key, batch_key, sample_key = jr.split(key, 3)
         X, targets, likelihood, scale = draw_batch(self.X, self.targets, likelihood, self.batch_size, batch_key)
         points = self.context.sample(self.num_context, key=context_key).astype(self.model.dtype)

@@ -13,7 +13,7 @@ from fsplaplace._check import check_problem
 from fsplaplace._jacobian import linearisation
 from fsplaplace._model import Model
 from fsplaplace._random import host_generator
-from fsplaplace._train import _adam, _hold_out, _is_frozen, _is_trainable
+from fsplaplace._trainable import adam, combine, hold_out, partition
 from fsplaplace.baselines._fit_loop import minimise
 from fsplaplace.baselines._method import Method
 from fsplaplace.baselines._posterior import LinearisedPosterior
@@ -49,13 +49,13 @@ class MAP(Method):
     def fit(self, model, X, y, likelihood, *, key, prior=None, context=None, progress=True) -> LinearisedPosterior:
         X, targets = check_problem(model, None, likelihood, X, y)
         split_key, key = jr.split(key)
-        (rows, labels), held_out = _hold_out(model, likelihood, self.validation, X, targets, host_generator(split_key))
-        trainable, fixed = eqx.partition((model.params, likelihood), _is_trainable, is_leaf=_is_frozen)
+        (rows, labels), held_out = hold_out(model, likelihood, self.validation, X, targets, host_generator(split_key))
+        trainable, fixed = partition((model.params, likelihood))
         precision = jnp.asarray(self.prior_precision, model.dtype)
         best, _ = minimise(
             _NegativeLogPosterior(model, fixed, rows, jnp.asarray(labels), precision, self.batch_size),
             trainable,
-            optimizer=self.optimizer or _adam(self.learning_rate, self.steps),
+            optimizer=self.optimizer or adam(self.learning_rate, self.steps),
             steps=self.steps,
             key=key,
             title="MAP",
@@ -64,7 +64,7 @@ class MAP(Method):
             validate=None if held_out is None else _HeldOutLoss(model, fixed, held_out[0], jnp.asarray(held_out[1])),
             patience=self.patience,
         )
-        params, fitted = eqx.combine(best, fixed, is_leaf=_is_frozen)
+        params, fitted = combine(best, fixed)
         return LinearisedPosterior(
             model=model.with_params(params),
             likelihood=fitted,
@@ -83,7 +83,7 @@ class _NegativeLogPosterior(eqx.Module):
     batch_size: int | None = eqx.field(static=True)
 
     def __call__(self, trainable, key):
-        params, likelihood = eqx.combine(trainable, self.fixed, is_leaf=_is_frozen)
+        params, likelihood = combine(trainable, self.fixed)
         X, targets, likelihood, weight = draw_batch(self.X, self.targets, likelihood, self.batch_size, key)
         log_likelihood = weight * jnp.sum(likelihood.log_prob(self.model.evaluate(params, X), targets))
         return 0.5 * jnp.sum(self.precision * ravel_pytree(params)[0] ** 2) - log_likelihood
@@ -96,7 +96,7 @@ class _HeldOutLoss(eqx.Module):
     targets: Array
 
     def __call__(self, trainable):
-        params, likelihood = eqx.combine(trainable, self.fixed, is_leaf=_is_frozen)
+        params, likelihood = combine(trainable, self.fixed)
         return -jnp.mean(likelihood.log_prob(self.model.evaluate(params, self.X), self.targets))
 
 

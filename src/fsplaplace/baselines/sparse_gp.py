@@ -16,7 +16,7 @@ from sklearn.cluster import KMeans
 from fsplaplace._jacobian import map_rows
 from fsplaplace._precision import cast, to_double
 from fsplaplace._prior import Prior
-from fsplaplace._train import _adam, _is_frozen, _is_trainable
+from fsplaplace._trainable import adam, combine, partition
 from fsplaplace.baselines._expected_log_likelihood import expected_log_likelihood
 from fsplaplace.baselines._fit_loop import minimise
 from fsplaplace.baselines._method import Method, check_function_prior, has_learnable_scale
@@ -93,19 +93,17 @@ class SparseGP(Method):
         )
         kept = [process.kernels] * (not self.tune) + [process.inducing_inputs] * all_rows
         frozen = {id(leaf) for leaf in jax.tree.leaves(kept)}
-        trainable, fixed = eqx.partition(
-            (process, likelihood), lambda leaf: _is_trainable(leaf) and id(leaf) not in frozen, is_leaf=_is_frozen
-        )
+        trainable, fixed = partition((process, likelihood), lambda leaf: id(leaf) not in frozen)
         best, _ = minimise(
             _NegativeBound(fixed, prior, X, targets, self.batch_size),
             trainable,
-            optimizer=self.optimizer or _adam(self.learning_rate, self.steps),
+            optimizer=self.optimizer or adam(self.learning_rate, self.steps),
             steps=self.steps,
             key=key,
             title="SparseGP",
             progress=progress,
         )
-        process, likelihood = eqx.combine(best, fixed, is_leaf=_is_frozen)
+        process, likelihood = combine(best, fixed)
         process = _with_best_posterior(process, prior, likelihood, X, targets)
         rows = range(0, X.shape[0], _BLOCK_ROWS)
         expected = sum(
@@ -170,7 +168,7 @@ class _NegativeBound(eqx.Module):
     batch_size: int | None = eqx.field(static=True)
 
     def __call__(self, trainable, key):
-        process, likelihood = eqx.combine(trainable, self.fixed, is_leaf=_is_frozen)
+        process, likelihood = combine(trainable, self.fixed)
         batch_key, sample_key = jr.split(key)
         X, targets, likelihood, weight = draw_batch(self.X, self.targets, likelihood, self.batch_size, batch_key)
         return process.divergence() - weight * _expected(process, self.prior, likelihood, X, targets, sample_key)

@@ -1,0 +1,58 @@
+"""What training moves, by which steps, and what it holds out: for `train` and for the baselines that are trained."""
+
+import functools
+from collections.abc import Callable
+
+import equinox as eqx
+import optax
+from jaxtyping import PyTree
+from paramax import NonTrainable
+
+
+def partition(tree: PyTree, wanted: Callable = lambda leaf: True) -> tuple[PyTree, PyTree]:
+    """The arrays that training moves, of those wanted, and the rest."""
+    return eqx.partition(
+        tree, lambda node: not _is_frozen(node) and eqx.is_inexact_array(node) and wanted(node), is_leaf=_is_frozen
+    )
+
+
+def combine(trainable: PyTree, fixed: PyTree) -> PyTree:
+    """The inverse of `partition`."""
+    return eqx.combine(trainable, fixed, is_leaf=_is_frozen)
+
+
+def _is_frozen(node) -> bool:
+    return isinstance(node, NonTrainable)
+
+
+@functools.lru_cache(maxsize=64)
+def adam(learning_rate: float, steps: int) -> optax.GradientTransformation:
+    """Cached so that two runs of the same length share one compiled program."""
+    return optax.adam(optax.cosine_decay_schedule(learning_rate, steps))
+
+
+def hold_out(model, likelihood, validation, X, targets, generator):
+    """Training rows, and held-out rows or None."""
+    if validation is None:
+        return (X, targets), None
+    if likelihood.rows(slice(0, 1)) is not likelihood:
+        raise ValueError(
+            "train: a likelihood with one scale per training row has none for held-out rows; leave validation out, or use one "
+            "scale"
+        )
+    if isinstance(validation, tuple):
+        held = model.check_inputs(validation[0], argument="validation[0]")
+        if held.shape[1:] != X.shape[1:]:
+            raise ValueError(
+                f"validation[0] has rows of shape {held.shape[1:]}, but X has {X.shape[1:]}; pass inputs of the same width"
+            )
+        return (X, targets), (held, likelihood.check_targets(validation[1], num_rows=held.shape[0]))
+    count = X.shape[0]
+    held = round(count * validation)
+    if not 0 < held < count:
+        raise ValueError(
+            f"train: validation={validation} holds out {held} of {count} rows; pass a fraction that leaves both"
+        )
+    order = generator.permutation(count)
+    kept, out = order[held:], order[:held]
+    return (X[kept], targets[kept]), (X[out], targets[out])
