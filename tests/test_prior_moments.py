@@ -52,6 +52,16 @@ def test_inputs_of_any_shape_are_flattened():
     np.testing.assert_array_equal(_prior_moments.gram(prior, images), _prior_moments.gram(prior, POINTS[:40]))
 
 
+def test_tiles_of_many_outputs_stay_small(monkeypatch):
+    """As for a thousand outputs, whose 256 points would make a tile of half a terabyte."""
+    monkeypatch.setattr(_prior_moments, "_LARGEST_TILE", 100)
+    prior = PRIORS["joint"]()
+    assert _prior_moments._tiles(prior, POINTS)[0].shape == (5, 2)
+    with jax.enable_x64(True):
+        expected = to_double(prior).gram(jnp.asarray(POINTS[:13], jnp.float64))
+    np.testing.assert_allclose(_prior_moments.gram(prior, POINTS[:13]), expected, atol=1e-12)
+
+
 def test_another_number_of_points_compiles_nothing():
     prior, compiled = PRIORS["shared"](), []
     _prior_moments.gram(prior, POINTS)

@@ -74,16 +74,8 @@ def data_blocks(
                 added = missed(inputs, features) / variance
                 variance, log_normaliser = variance * (1 + added), log_normaliser - 0.5 * float(np.sum(np.log1p(added)))
         offset = seen.outputs + seen.features[:, :, -1]
-        return Block(
-            seen.outputs,
-            _prior_moments.mean(prior, inputs),
-            offset,
-            features,
-            np.asarray(labels),
-            noise,
-            variance,
-            log_normaliser,
-        )
+        prior_mean, targets = _prior_moments.mean(prior, inputs), np.asarray(labels)
+        return Block(seen.outputs, prior_mean, offset, features, targets, noise, variance, log_normaliser)
 
     def stream() -> Iterator[Block]:
         return (compute(part, *block) for part, block in data.blocks(rows))

@@ -1,5 +1,6 @@
 """The prior's moments in float64 on the host, in tiles of one shape: one compiled program serves any number of points."""
 
+import math
 from typing import TYPE_CHECKING
 
 import equinox as eqx
@@ -15,20 +16,21 @@ if TYPE_CHECKING:
     from fsplaplace._prior import Prior
 
 # Points on each side of a tile: milliseconds in any number of dimensions, and few tiles for the largest eigenproblem.
-_TILE = 256
+# Fewer where several outputs would make more numbers of it than this.
+_TILE, _LARGEST_TILE = 256, 2**20
 # Up to so many points variances are read off the tiles, whose program is compiled anyway.
 _FEW = 2048
 
 
 def gram(prior: "Prior", x: Float[ArrayLike, "n ..."]) -> Float[np.ndarray, "b N N"]:
     r"""The distinct diagonal blocks of $\Sigma(x, x)$, as `Prior.gram` has them. Time and memory $O(n^2)$ for each."""
-    tiles, num_points = _tiles(x), np.shape(x)[0]
+    tiles, num_points = _tiles(prior, x), np.shape(x)[0]
     with jax.enable_x64(True):
         prior = to_double(prior)
         rows = [[np.asarray(_tile(prior, one, other)) for other in tiles[: i + 1]] for i, one in enumerate(tiles)]
     above = [[rows[j][i].transpose(0, 2, 1) for j in range(i + 1, len(tiles))] for i in range(len(tiles))]
     whole = np.block([left + right for left, right in zip(rows, above, strict=True)])
-    used = num_points * (whole.shape[1] // (len(tiles) * _TILE))
+    used = num_points * (whole.shape[1] // (len(tiles) * tiles[0].shape[0]))
     return whole[:, :used, :used]
 
 
@@ -51,7 +53,7 @@ def variance(prior: "Prior", x: Float[ArrayLike, "n ..."]) -> Float[np.ndarray, 
         prior = to_double(prior)
         if n > _FEW:
             return np.asarray(_variance(prior, to_device(_flat(x))))
-        parts = [np.asarray(_tile(prior, tile, tile)).diagonal(axis1=1, axis2=2) for tile in _tiles(x)]
+        parts = [np.asarray(_tile(prior, tile, tile)).diagonal(axis1=1, axis2=2) for tile in _tiles(prior, x)]
     diagonal = np.concatenate(parts, axis=1)
     by_output = diagonal.reshape(-1, q) if prior.structure == "joint" else diagonal.T
     return np.broadcast_to(by_output[:n], (n, q))
@@ -64,7 +66,7 @@ def mean(prior: "Prior", x: Float[ArrayLike, "n ..."]) -> Float[np.ndarray, "n q
         return np.zeros((n, prior.num_outputs))
     with jax.enable_x64(True):
         prior = to_double(prior)
-        return np.concatenate([np.asarray(_mean(prior, tile)) for tile in _tiles(x)])[:n]
+        return np.concatenate([np.asarray(_mean(prior, tile)) for tile in _tiles(prior, x)])[:n]
 
 
 def _flat(x: Float[ArrayLike, "n ..."]) -> Float[np.ndarray, "n d"]:
@@ -72,9 +74,11 @@ def _flat(x: Float[ArrayLike, "n ..."]) -> Float[np.ndarray, "n d"]:
     return values.reshape(values.shape[0], -1)
 
 
-def _tiles(x: Float[ArrayLike, "n ..."]) -> list[Float[np.ndarray, "t d"]]:
-    rows = _flat(x)
-    return [pad_rows(rows[start : start + _TILE], _TILE) for start in range(0, rows.shape[0], _TILE)]
+def _tiles(prior: "Prior", x: Float[ArrayLike, "n ..."]) -> list[Float[np.ndarray, "t d"]]:
+    rows, q = _flat(x), prior.num_outputs
+    numbers = {"shared": 1, "separate": q, "joint": q**2}[prior.structure]
+    size = max(1, min(_TILE, math.isqrt(_LARGEST_TILE // numbers)))
+    return [pad_rows(rows[start : start + size], size) for start in range(0, rows.shape[0], size)]
 
 
 @eqx.filter_jit
