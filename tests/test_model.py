@@ -187,6 +187,15 @@ def test_a_function_of_the_whole_batch_is_refused_by_name():
         whole.check_rows_independent(jnp.asarray(X, jnp.float32))
 
 
+def test_a_network_of_one_example_is_not_evaluated_to_see_that_rows_are_independent(monkeypatch):
+    model = fsp.as_model(eqx.nn.MLP(3, 2, 4, 1, key=jr.key(0)))
+    x = jnp.asarray(X, jnp.float32)
+    outputs = model(x)
+    np.testing.assert_allclose(model(x[::-1]), outputs[::-1], rtol=1e-6)
+    monkeypatch.setattr(fsp.Model, "__call__", lambda *_: pytest.fail("evaluated"))
+    model.check_rows_independent(x)
+
+
 def test_equinox_batch_norm_is_refused_by_name():
     network = WithBatchNorm(jr.key(0))
     with pytest.raises(ValueError, match=r"WithBatchNorm has a BatchNorm at \.norm"):

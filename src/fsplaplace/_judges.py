@@ -109,7 +109,7 @@ def judges_at(
     if not isinstance(likelihood, Gaussian):
         return Judges(points, _prior_moments.covariance(prior, points), None, None)
     n, q = data.num_rows, prior.num_outputs
-    rows = np.arange(n) if n * q <= _MOST_TARGETS else _evenly(np.arange(n), _FEWER_TARGETS // q)
+    rows = _evenly(np.arange(n), num_targets(n, q) // q)
     few = _evenly(rows, _SAMPLE_TARGETS // q)
     inputs, targets = data.take(rows)
     everywhere = np.concatenate([points, context, inputs])
@@ -133,6 +133,12 @@ def judges_at(
         exact=Moments(exact.mean[shown], exact.variance[shown]),
     )
     return Judges(points, covariance[:size, :size], given_all, sample)
+
+
+def num_targets(num_rows: int, num_outputs: int) -> int:
+    """How many targets the exact process is given: all where that is cheap."""
+    count = num_rows * num_outputs
+    return count if count <= _MOST_TARGETS else max(_FEWER_TARGETS // num_outputs, 1) * num_outputs
 
 
 def _evenly(rows: Int[np.ndarray, " n"], most: int) -> Int[np.ndarray, " k"]:

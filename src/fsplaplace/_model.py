@@ -1,5 +1,6 @@
 """A network as one pure function of its weights and a batch of inputs."""
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,17 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 from fsplaplace._precision import to_device
 
 Mask = PyTree | Callable[[str], bool]
+
+
+@dataclasses.dataclass(frozen=True)
+class OneByOne:
+    """`call` of a network that takes one example: no row of a batch can see another."""
+
+    one: Callable[[PyTree, PyTree, Array], Array]
+
+    def __call__(self, params: PyTree, frozen: PyTree, x: Float[Array, "n ..."]) -> Array:
+        # The lambda spares JAX from formatting the whole network for its debug information, at every trace.
+        return jax.vmap(lambda row: self.one(params, frozen, row))(x)
 
 
 class Model(eqx.Module):
@@ -104,6 +116,8 @@ class Model(eqx.Module):
 
     def check_rows_independent(self, x: Float[Array, "n ..."]) -> None:
         """Refuse a network whose output for one row depends on the other rows of the batch."""
+        if isinstance(self.call, OneByOne):
+            return
         few = np.asarray(x)[:3]
         together = np.asarray(self(to_device(few)))
         if (width := self.num_outputs(x)) != together.shape[1]:

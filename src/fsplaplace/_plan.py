@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fsplaplace._jacobian import bytes_per_row, directions_together, jacobian_rows, route, rows_per_block
+from fsplaplace._judges import num_targets
 from fsplaplace._memory import format_bytes, itemsize, resolve_budget, rows_of_data
 from fsplaplace._model import Model
 from fsplaplace._prior import Prior
@@ -27,7 +28,7 @@ RANK_MULTIPLE = 16
 # Rows of training inputs that join those of the context points: at least, and at most where the dense solver still does.
 _FEWEST_TRAINING, _MOST_TRAINING = 500, 1500
 # What the compiled programs of one posterior take (measured on the CPU).
-_PROGRAMS = 100 * 2**20
+_PROGRAMS = 80 * 2**20
 # Points at which ridges, means and variances are compared: context, guard and training points, and the judges.
 _COMPARED = 1500
 # Ridges that are compared.
@@ -145,11 +146,15 @@ def plan(
     stages.append(
         PlannedStage(
             "data",
-            columns + directions + block + 2 * seen * q * kept * (8 + number),
+            # Features as they are computed, put together and in float64, and those weighted by the noise.
+            columns + directions + block + seen * q * kept * (2 * number + 3 * 8),
             (n + _COMPARED) * kept * (a_pass + 2.0 * q * kept),
         )
     )
     stages.append(PlannedStage("posterior", columns + 2.0 * directions, 2.0 * kept**2 * p + 9.0 * kept**3))
+    # The exact process at targets, guard points and context: its covariance, parts of it and its gain.
+    judged = num_targets(n, q) + _COMPARED // 4
+    stages.append(PlannedStage("judges (Gaussian likelihood)", 4 * 8.0 * judged**2, 2.0 * judged**3))
     # A part of the data as given, checked and copied, and a tree over some of its rows for the guard points.
     stages.append(PlannedStage("reading", 6.0 * min(n * math.prod(x.shape[1:]) * number, HELD), 0.0))
     return Plan(

@@ -37,7 +37,7 @@ def gram(prior: "Prior", x: Float[ArrayLike, "n ..."]) -> Float[np.ndarray, "b N
 def covariance(prior: "Prior", x: Float[ArrayLike, "n ..."]) -> Float[np.ndarray, "nq nq"]:
     r"""$\Sigma(x, x)$ between all points and outputs, points first."""
     blocks, q = gram(prior, x), prior.num_outputs
-    if prior.structure == "joint":
+    if prior.structure == "joint" or q == 1:
         return blocks[0]
     n = blocks.shape[1]
     whole = np.zeros((n, q, n, q))

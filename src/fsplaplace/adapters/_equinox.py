@@ -3,7 +3,7 @@
 import equinox as eqx
 import jax
 
-from fsplaplace._model import Mask, Model, split
+from fsplaplace._model import Mask, Model, OneByOne, split
 
 
 def adapt(network: eqx.Module, *, mask: Mask | None) -> Model:
@@ -14,7 +14,7 @@ def adapt(network: eqx.Module, *, mask: Mask | None) -> Model:
             f"{name} has a {type(layer).__name__} at {path}, which keeps state; pass the pair (network, state) with "
             "the network in inference mode"
         )
-    return Model(*split(eqx.nn.inference_mode(network), mask, name=name), _call, name)
+    return Model(*split(eqx.nn.inference_mode(network), mask, name=name), CALL, name)
 
 
 def adapt_with_state(network: eqx.Module, state: eqx.nn.State, *, mask: Mask | None) -> Model:
@@ -27,7 +27,7 @@ def adapt_with_state(network: eqx.Module, state: eqx.nn.State, *, mask: Mask | N
                 "(equinox.nn.inference_mode(network), state)"
             )
     params, frozen = split(eqx.nn.inference_mode(network), mask, name=name)
-    return Model(params, (frozen, state), _call_with_state, name)
+    return Model(params, (frozen, state), OneByOne(_call_with_state), name)
 
 
 def _stateful_layers(network: eqx.Module):
@@ -40,15 +40,15 @@ def _is_stateful(node) -> bool:
     return isinstance(node, eqx.nn.StatefulLayer) and node.is_stateful()
 
 
-def _call(params, frozen, x):
-    network = eqx.combine(params, frozen)
-    # The lambda spares JAX from formatting the whole module for its debug information, at every trace.
-    return jax.vmap(lambda row: network(row))(x)
+def _call(params, frozen, row):
+    return eqx.combine(params, frozen)(row)
 
 
-def _call_with_state(params, frozen, x):
+CALL = OneByOne(_call)
+
+
+def _call_with_state(params, frozen, row):
     rest, state = frozen
-    network = eqx.combine(params, rest)
     # A State may be written to once only; the copy keeps the model's own fresh.
     fresh = jax.tree.map(lambda leaf: leaf, state)
-    return jax.vmap(lambda row: network(row, fresh)[0])(x)
+    return eqx.combine(params, rest)(row, fresh)[0]

@@ -54,7 +54,7 @@ def kronecker_factors(model: Model, likelihood: Likelihood, X: Float[Array, "n .
 
 def check_layers(model: Model) -> list[tuple[str, Any]]:
     """The network's linear and convolutional layers with their paths; anything else with weights is refused by name."""
-    if model.call is not _equinox._call:
+    if model.call != _equinox.CALL:
         raise ValueError(
             f"K-FAC: {model.name} is not an Equinox network, so its layers cannot be seen; use structure='diagonal' or "
             "'full', or wrap an Equinox module"
