@@ -105,11 +105,11 @@ class Posterior(eqx.Module):
             network, features = outputs_and_products(self.model, x, self.scale, budget=budget)
             moves = push_forward(self.model, x, self.shift[None], budget=budget)
             mean, (variance, implied) = network + moves[:, :, 0], _variances(features, self.information)
-            return Prediction(mean, network, variance, self._noise_variance(x, mean, variance, implied))
+            return Prediction(mean, network, variance, self._noise(x, mean, variance, implied))
         rows = rows_per_block(self.model, x, self.rank, budget)
         core = functools.partial(_moments, self.model, self.shift, self.scale, self.information)
         mean, network, variance, implied = map_rows(core, x, rows=rows)
-        return Prediction(mean, network, variance, self._noise_variance(x, mean, variance, implied))
+        return Prediction(mean, network, variance, self._noise(x, mean, variance, implied))
 
     def covariance(
         self, x: Float[ArrayLike, "n ..."], *, joint: bool = True
@@ -172,14 +172,10 @@ class Posterior(eqx.Module):
     def _features(self, x):
         return push_forward(self.model, x, self.scale, budget=resolve_budget(None))
 
-    def _noise_variance(self, x, mean, variance, implied):
-        noise = self.likelihood.noise_variance(mean)
-        if noise is not None and isinstance(self.likelihood, Gaussian) and self.diagnostics.missed_as_noise:
-            return noise + jnp.maximum(_stated_variance(self.prior, x) - implied, 0.0).astype(noise.dtype)
-        if noise is None or noise.shape[1] == mean.shape[1]:
-            return noise
-        # Heteroscedastic noise is itself uncertain: E[exp(2 g)] for Gaussian g.
-        return noise * jnp.exp(2 * variance[:, noise.shape[1] :])
+    def _noise(self, x, mean, variance, implied):
+        missed = isinstance(self.likelihood, Gaussian) and self.diagnostics.missed_as_noise
+        prior = self.prior if missed else None
+        return _noise_variance(self.likelihood, prior, x, mean, variance, implied)
 
     @property
     def misfit_to_noise(self) -> float | None:
@@ -215,7 +211,8 @@ class Posterior(eqx.Module):
 def _moments(model: Model, shift, scale, information, x):
     if route(model, x, scale.shape[0]) == "rows":
         network, rows = outputs_and_jacobian(model, x)
-        moved, features = (rows @ shift).reshape(network.shape), (rows @ scale.T).reshape(*network.shape, -1)
+        both = (rows @ jnp.concatenate([scale, shift[None]]).T).reshape(*network.shape, -1)
+        moved, features = both[:, :, -1], both[:, :, :-1]
     else:
         network, moved = model(x), push_forward_block(model, x, shift[None])[:, :, 0]
         features = push_forward_block(model, x, scale)
@@ -225,9 +222,18 @@ def _moments(model: Model, shift, scale, information, x):
 def _variances(features: Float[Array, "n q r"], information: Float[Array, " r"] | None):
     """Of the posterior, and of the prior that it was made from where that is known."""
     squares = features**2
-    return jnp.sum(squares, axis=2), None if information is None else squares @ information
+    return jnp.sum(squares, axis=2), None if information is None else jnp.sum(squares * information, axis=2)
 
 
 @eqx.filter_jit
-def _stated_variance(prior: Prior, x):
-    return prior.variance(x)
+def _noise_variance(likelihood: Likelihood, prior: Prior | None, x, mean, variance, implied):
+    """Of new targets, with the variance of `prior` that the features miss, where that is given."""
+    noise = likelihood.noise_variance(mean)
+    if noise is None:
+        return None
+    if prior is not None:
+        return noise + jnp.maximum(prior.variance(x) - implied, 0.0).astype(noise.dtype)
+    if noise.shape[1] == mean.shape[1]:
+        return noise
+    # Heteroscedastic noise is itself uncertain: E[exp(2 g)] for Gaussian g.
+    return noise * jnp.exp(2 * variance[:, noise.shape[1] :])
