@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jax
+import jax.monitoring
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -24,6 +25,20 @@ def few_memory_maps():
     maps = Path("/proc/self/maps")
     if maps.exists() and maps.read_bytes().count(b"\n") > _MOST_MAPS:
         jax.clear_caches()
+
+
+@pytest.fixture
+def compilations():
+    """A list that grows by one with every program that XLA compiles."""
+    events = []
+
+    def listen(event: str, _seconds: float, **_):
+        if "backend_compile" in event:
+            events.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    yield events
+    jax.monitoring.clear_event_listeners()
 
 
 @pytest.fixture(params=["float32", "float64"])

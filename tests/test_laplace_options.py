@@ -125,3 +125,17 @@ def test_laplace_leaves_the_model_untouched(small):
     posterior = fsp.laplace(*small, context_points=POINTS)
     np.testing.assert_array_equal(posterior.model.weights, before)
     np.testing.assert_array_equal(small[0].weights, before)
+
+
+def test_a_posterior_compiles_the_kernel_and_the_jacobian_and_nothing_else(compilations):
+    """A first call is as fast as its compilations are few. A kernel and a width that no other test has."""
+    prior = fsp.Prior(RBF(lengthscale=0.5) + Matern12(lengthscale=2.0) + Matern12(lengthscale=3.0))
+    model = network(prior, width=31)
+    likelihood, louder = fsp.likelihoods.Gaussian(0.1), fsp.likelihoods.Gaussian(0.2)
+    compilations.clear()
+    posterior = fsp.laplace(model, prior, likelihood, X[:9], Y[:9], context_points=POINTS)
+    assert len(compilations) == 2
+    posterior.predict(TEST)
+    assert len(compilations) == 4
+    fsp.laplace(model, prior, louder, X[:9], Y[:9] + 1.0, context_points=POINTS)
+    assert len(compilations) == 4

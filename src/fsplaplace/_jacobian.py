@@ -153,7 +153,7 @@ def map_rows(function: Callable[..., Any], x: _Rows, *, rows: int) -> Any:
     for start in range(0, count, rows):
         part = pad_rows(host[start : start + rows], rows)
         parts.append(gather(function(shard_rows(part))) if spread else function(part))
-    return jax.tree.map(lambda *leaves: jnp.asarray(np.concatenate(leaves)[:count]), *parts)
+    return jax.tree.map(lambda *leaves: jax.device_put(np.concatenate(leaves)[:count]), *parts)
 
 
 @eqx.filter_jit
