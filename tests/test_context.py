@@ -171,3 +171,33 @@ def test_segments_lie_between_two_rows_and_near_ones_only_between_neighbours():
 def test_segments_refuse_what_has_no_lines(arguments, message):
     with pytest.raises(ValueError, match=message):
         context.Segments(**arguments)
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [SAMPLERS[name] for name in ("Uniform", "Data-jitter", "around")],
+    ids=["Uniform", "Data-jitter", "around"],
+)
+def test_points_drawn_on_the_host_have_the_same_distribution(sampler):
+    """First two moments of 20,000 points; 0.05 standard deviations are 5 standard errors of the difference of means."""
+    drawn = sampler.draw(20_000, np.random.default_rng(2))
+    sampled = np.asarray(sampler.sample(20_000, key=jr.key(0)))
+    assert drawn.dtype == sampled.dtype
+    spread = sampled.std(axis=0)
+    np.testing.assert_allclose(drawn.mean(axis=0) / spread, sampled.mean(axis=0) / spread, atol=0.05)
+    np.testing.assert_allclose(np.cov((drawn / spread).T), np.cov((sampled / spread).T), atol=0.05)
+
+
+def test_data_drawn_on_the_host_are_not_repeated_while_they_last():
+    rows = np.arange(30.0)[:, None]
+    drawn = context.Data(rows).draw(30, np.random.default_rng(0))
+    np.testing.assert_array_equal(np.sort(drawn, axis=0), rows)
+
+
+def test_points_throughout_the_data_compile_nothing(compilations):
+    """As `laplace` takes them where it is given none: a first call would spend more time on random numbers than on the rest."""
+    sampler, key = context.throughout(np.random.default_rng(3).normal(size=(43, 3))), jr.key(0)
+    jr.key_data(key)
+    compilations.clear()
+    sampler.sample(123, key=key)
+    assert not compilations

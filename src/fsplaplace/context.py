@@ -32,6 +32,10 @@ class Sampler(eqx.Module):
         """Whether `sample` may be called inside `jax.jit`."""
         return True
 
+    def draw(self, num_points: int, generator: np.random.Generator) -> Float[np.ndarray, "m d"]:
+        """`num_points` points of the same distribution on the host; the library's own samplers compile nothing for it."""
+        return np.asarray(self.sample(num_points, key=jr.key(int(generator.integers(2**31)))))
+
 
 class _Box(Sampler):
     lower: Float[Array, " d"]
@@ -64,6 +68,10 @@ class Uniform(_Box):
     def sample(self, num_points, *, key):
         return self._stretch(jr.uniform(key, (num_points, self.lower.shape[0]), self.lower.dtype))
 
+    def draw(self, num_points, generator):
+        lower, upper = np.asarray(self.lower), np.asarray(self.upper)
+        return generator.uniform(lower, upper, (num_points, lower.shape[0])).astype(lower.dtype)
+
 
 class Grid(_Box):
     """A regular grid with the box's corners in it.
@@ -94,7 +102,11 @@ class _QuasiRandom(_Box):
         return False
 
     def sample(self, num_points, *, key):
-        return self._stretch(jnp.asarray(self._unit(num_points, host_generator(key)), self.lower.dtype))
+        return to_device(self.draw(num_points, host_generator(key)))
+
+    def draw(self, num_points, generator):
+        lower, upper = np.asarray(self.lower), np.asarray(self.upper)
+        return lower + self._unit(num_points, generator).astype(lower.dtype) * (upper - lower)
 
 
 class Halton(_QuasiRandom):
@@ -147,6 +159,12 @@ class Data(Sampler):
         chosen = self.points[orders.ravel()[:num_points]]
         return chosen + self.jitter * jr.normal(noise, chosen.shape, chosen.dtype)
 
+    def draw(self, num_points, generator):
+        points, jitter = np.asarray(self.points), np.asarray(self.jitter)
+        orders = [generator.permutation(points.shape[0]) for _ in range(-(-num_points // points.shape[0]))]
+        chosen = points[np.concatenate(orders)[:num_points]]
+        return chosen + jitter * generator.standard_normal(chosen.shape, points.dtype)
+
 
 class Segments(Sampler):
     """Points at random places on the straight lines between rows of an array.
@@ -175,7 +193,10 @@ class Segments(Sampler):
         return False
 
     def sample(self, num_points, *, key):
-        rows, generator = np.asarray(self.points), host_generator(key)
+        return to_device(self.draw(num_points, host_generator(key)))
+
+    def draw(self, num_points, generator):
+        rows = np.asarray(self.points)
         count = rows.shape[0]
         first = generator.integers(0, count, num_points)
         second = (first + generator.integers(1, count, num_points)) % count
@@ -185,7 +206,7 @@ class Segments(Sampler):
             choices = np.asarray(KDTree(rows).query(rows[first], nearest + 1)[1])[:, 1:]
             second = choices[np.arange(num_points), generator.integers(0, nearest, num_points)]
         weight = generator.uniform(size=(num_points, 1)).astype(rows.dtype)
-        return to_device(weight * rows[first] + (1 - weight) * rows[second])
+        return weight * rows[first] + (1 - weight) * rows[second]
 
 
 class Mixture(Sampler):
@@ -214,14 +235,22 @@ class Mixture(Sampler):
         return all(sampler.compiled for sampler in self.samplers)
 
     def sample(self, num_points, *, key):
-        edges = np.round(np.cumsum((0.0, *self.weights)) * num_points).astype(int)
-        keys = jr.split(key, len(self.samplers))
-        parts = [
-            sampler.sample(int(count), key=part)
-            for sampler, count, part in zip(self.samplers, np.diff(edges), keys, strict=True)
-            if count > 0
-        ]
+        if not self.compiled:
+            return to_device(self.draw(num_points, host_generator(key)))
+        keys = list(jr.split(key, len(self.samplers)))
+        parts = [sampler.sample(count, key=keys[part]) for part, sampler, count in self._shares(num_points)]
         return jnp.concatenate(parts)
+
+    def draw(self, num_points, generator):
+        streams = generator.spawn(len(self.samplers))
+        parts = [sampler.draw(count, streams[part]) for part, sampler, count in self._shares(num_points)]
+        return np.concatenate(parts)
+
+    def _shares(self, num_points: int) -> list[tuple[int, Sampler, int]]:
+        """Parts with points in them: which, and how many."""
+        edges = np.round(np.cumsum((0.0, *self.weights)) * num_points).astype(int)
+        counts = np.diff(edges).tolist()
+        return [(part, self.samplers[part], count) for part, count in enumerate(counts) if count > 0]
 
 
 def around(X: Float[ArrayLike, "n d"], *, margin: float = 0.5, jitter: float = 0.2) -> Mixture:
