@@ -94,7 +94,7 @@ def factor_at(
         parts = [_eigen_columns(prior, block, rtol, plan.limit) for block in gram(prior, host)]
     else:
         for block in gram(prior, host[:: max(1, host.shape[0] // 200)]):
-            checked_factor(prior, block, tolerance=_INDEFINITE)
+            checked_factor(prior, block)
         with jax.enable_x64(True):
             exact, flat = to_double(prior), to_device(host.reshape(host.shape[0], -1), np.float64)
             parts = [
@@ -121,7 +121,7 @@ def place_columns(prior: "Prior", parts: list[Float[np.ndarray, "N k"]]) -> Floa
     return columns
 
 
-def checked_factor(prior: "Prior", block: Float[np.ndarray, "N N"], *, tolerance: float, rtol: float = 0.0):
+def checked_factor(prior: "Prior", block: Float[np.ndarray, "N N"], *, rtol: float = 0.0):
     """`psd_factor` of a block of `gram`; refused if not finite, or negative in some direction by more than rounding."""
     if not np.all(np.isfinite(block)):
         raise ValueError(
@@ -130,7 +130,7 @@ def checked_factor(prior: "Prior", block: Float[np.ndarray, "N N"], *, tolerance
         )
     columns, eigenvalues = psd_factor(block, rtol=rtol)
     largest, smallest = float(eigenvalues[0]), float(eigenvalues[-1])
-    if largest <= 0 or smallest < -tolerance * largest:
+    if largest <= 0 or smallest < -_INDEFINITE * largest:
         raise ValueError(
             f"Prior: the kernel {_kernel_name(prior)} is not positive semi-definite at the context points (eigenvalues "
             f"from {smallest:.3g} to {largest:.3g}); use a valid covariance function"
@@ -139,7 +139,7 @@ def checked_factor(prior: "Prior", block: Float[np.ndarray, "N N"], *, tolerance
 
 
 def _eigen_columns(prior: "Prior", block, rtol: float, limit: int):
-    columns, eigenvalues = checked_factor(prior, block, tolerance=_INDEFINITE, rtol=rtol)
+    columns, eigenvalues = checked_factor(prior, block, rtol=rtol)
     keep = min(int(np.sum(eigenvalues > rtol * eigenvalues[0])), limit)
     return columns[:, :keep], float(np.sum(eigenvalues[:keep])), float(np.trace(block))
 

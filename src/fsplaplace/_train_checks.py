@@ -1,13 +1,11 @@
 """What `train` refuses before it starts, and what ends it."""
 
-import equinox as eqx
 import numpy as np
 
 from fsplaplace._prior_factor import checked_factor
+from fsplaplace._prior_moments import gram
+from fsplaplace._random import host_generator
 from fsplaplace.linalg import one_blas_thread
-
-# Covariances in the inputs' dtype: rounding of float32 stays below this share of the largest eigenvalue.
-_INDEFINITE = 1e-4
 
 
 def check_options(*, steps, num_context, patience, jitter, batch_size) -> None:
@@ -23,22 +21,15 @@ def check_options(*, steps, num_context, patience, jitter, batch_size) -> None:
 
 def check_context(prior, context, num_context, X, key) -> None:
     """Refuse points of another width than X's, and a kernel that is no covariance there."""
-    points = None if context.compiled else context.sample(num_context, key=key)
-    seen = points if points is not None else eqx.filter_eval_shape(context.sample, num_context, key=key)
-    if seen.shape[1:] != X.shape[1:]:
+    points = context.draw(num_context, host_generator(key))
+    if points.shape[1:] != X.shape[1:]:
         raise ValueError(
-            f"train: context points have shape {seen.shape[1:]} per row, but X has {X.shape[1:]}; build the context from "
+            f"train: context points have shape {points.shape[1:]} per row, but X has {X.shape[1:]}; build the context from "
             "bounds of the same width"
         )
     with one_blas_thread():
-        for block in np.asarray(_gram_at_context(prior, context, num_context, X.dtype, key, points)):
-            checked_factor(prior, block, tolerance=_INDEFINITE)
-
-
-@eqx.filter_jit
-def _gram_at_context(prior, context, num_context: int, dtype, key, points):
-    points = context.sample(num_context, key=key) if points is None else points
-    return prior.gram(points.astype(dtype))
+        for block in gram(prior, points):
+            checked_factor(prior, block)
 
 
 def check_finite(nll, norm, step, jitter) -> None:
