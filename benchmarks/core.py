@@ -62,6 +62,24 @@ def measure_sine() -> dict:
     }
 
 
+def measure_defaults() -> dict:
+    """A first posterior of an untrained network where `laplace` is given no context points."""
+    import jax
+    import jax.random as jr
+    from gpjax.kernels import RBF
+
+    import fsplaplace as fsp
+    from fsplaplace.demo import sine_data
+
+    X, y = sine_data()
+    prior, likelihood = fsp.Prior(RBF(lengthscale=0.3)), fsp.likelihoods.Gaussian(0.1)
+    network = fsp.mlp([50, 50], prior=prior, context=fsp.context.Uniform([-2.0], [2.0]), key=jr.key(1))
+    model = fsp.as_model(network)
+    begin = time.perf_counter()
+    jax.block_until_ready(fsp.laplace(model, prior, likelihood, X, y))
+    return {"posterior, default context points, cold": time.perf_counter() - begin}
+
+
 def measure_memory(num_params: int) -> dict:
     """Peak memory of the matrix-free posterior above what the process held before it."""
     import jax
@@ -140,6 +158,14 @@ def _median(function) -> float:
     return sorted(times)[len(times) // 2]
 
 
+MEASUREMENTS = {
+    "sine": measure_sine,
+    "defaults": measure_defaults,
+    "peer": measure_peer,
+    "memory": lambda size: measure_memory(int(size)),
+}
+
+
 def in_a_process(name: str, *arguments: str, python: str = sys.executable) -> dict:
     """Run one of the measurements above in a fresh process and read what it prints."""
     done = subprocess.run([python, __file__, "--measure", name, *arguments], check=True, capture_output=True, text=True)
@@ -171,7 +197,7 @@ def tables(rows: list[dict]) -> str:
 
 
 def collect(*, quick: bool) -> list[dict]:
-    rows = [{"kind": "time", "method": "fsplaplace", "seconds": in_a_process("sine")}]
+    rows = [{"kind": "time", "method": "fsplaplace", "seconds": in_a_process("sine") | in_a_process("defaults")}]
     if not quick:
         from laplace_torch_parity import ensure_peers
 
@@ -192,10 +218,7 @@ def main():
     arguments = parser.parse_args()
     if arguments.measure:
         name, *rest = arguments.measure
-        measurement = {"sine": measure_sine, "peer": measure_peer, "memory": lambda size: measure_memory(int(size))}[
-            name
-        ]
-        print(json.dumps(measurement(*rest)))
+        print(json.dumps(MEASUREMENTS[name](*rest)))
         return
     start = time.perf_counter()
     rows = collect(quick=arguments.quick)

@@ -38,7 +38,7 @@ def compilations():
 
     jax.monitoring.register_event_duration_secs_listener(listen)
     yield events
-    jax.monitoring.clear_event_listeners()
+    jax.monitoring.unregister_event_duration_listener(listen)
 
 
 @pytest.fixture(params=["float32", "float64"])

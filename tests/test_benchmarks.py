@@ -95,6 +95,7 @@ def test_estimators_beat_a_straight_line_on_a_curved_table(run):
 def test_sine_task_is_timed_and_memory_measured(run):
     times, memory = run("core", "--quick")
     assert times["seconds"]["posterior, warm"] < times["seconds"]["posterior, cold"]
+    assert times["seconds"]["posterior, default context points, cold"] > times["seconds"]["posterior, warm"]
     assert 0 < memory["bytes"] < 1e9
 
 

@@ -1,6 +1,7 @@
 """Context points: where in input space the prior is enforced.
 
-Every sampler gives `sample(num_points, key=key)`, of shape (num_points, d), the same for the same key. `Uniform`,
+Every sampler gives `sample(num_points, key=key)`, of shape (num_points, d), the same for the same key, and `draw` the same
+distribution from a NumPy generator. `Uniform`,
 `Data` and `Mixture` of those can be sampled inside a compiled program; the others work on the host.
 """
 

@@ -5,7 +5,15 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
 
-from fsplaplace.linalg import block_golub_kahan, eigenpairs, minimum_norm_solve, one_blas_thread, psd_factor, ridge
+from fsplaplace.linalg import (
+    blas_threads_for,
+    block_golub_kahan,
+    eigenpairs,
+    minimum_norm_solve,
+    one_blas_thread,
+    psd_factor,
+    ridge,
+)
 
 DELTA = 1e-3
 
@@ -154,5 +162,10 @@ def test_one_blas_thread_restores_the_setting():
 
     before = threads()
     with one_blas_thread():
+        assert set(threads()) == {1}
+        with blas_threads_for(1e11):
+            assert threads() == before
+        with blas_threads_for(1e6):
+            assert set(threads()) == {1}
         assert set(threads()) == {1}
     assert threads() == before

@@ -84,6 +84,7 @@ class Basis:
     def image(self, images: Sequence[Float[np.ndarray, "n k"]], *, last: int = 0) -> Float[np.ndarray, "n K"]:
         r"""$J W^\top$ from the images $J V_i^\top$ of the blocks; with `last`, of so many of the last rows only."""
         raw = np.concatenate(images, axis=1)
+        # [-0:] is all of them.
         return (raw.astype(np.float64) @ self.coefficients[-last:].T).astype(raw.dtype)
 
     def whitening(self, rows: Float[Array, "k p"]) -> Whitening:

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from fsplaplace.linalg._eigen import eigenpairs
+from fsplaplace.linalg._threads import blas_threads_for
 
 
 class Solution(NamedTuple):
@@ -49,17 +50,19 @@ def minimum_norm_solve(
     Time $O(n^2 p + n^3 + n p r)$, memory $O(n p + r p)$; each further ridge costs $O(g n r)$.
     """
     count = targets.shape[0]
-    # On the host: BLAS does this on one core in the time XLA takes on two, and nothing is compiled.
+    # On the host: BLAS takes less time than XLA does, and nothing is compiled.
     exact = np.asarray(matrix, dtype=np.float64)
     fitted, others = exact[:count], exact[count:]
-    gram = fitted @ fitted.T
-    products = np.concatenate([gram, others @ fitted.T])
+    with blas_threads_for(2.0 * exact.size * count):
+        gram = fitted @ fitted.T
+        products = np.concatenate([gram, others @ fitted.T])
     eigenvalues, eigenvectors = eigenpairs(gram, rtol=min(deltas))
     rotated = eigenvectors.T @ targets
     at_probes = products[count:] if probes is None else products[probes]
     damping = _choose(np.maximum(eigenvalues, 0.0), rotated, deltas, at_probes @ eigenvectors, choose)
     coefficients = eigenvectors @ (damping.filter[:, None] * rotated)
-    rows = np.asarray(coefficients.T @ fitted, dtype=matrix.dtype)
+    with blas_threads_for(2.0 * fitted.size * targets.shape[1]):
+        rows = np.asarray(coefficients.T @ fitted, dtype=matrix.dtype)
     return Solution(jax.device_put(rows), gram @ coefficients, damping.delta)
 
 

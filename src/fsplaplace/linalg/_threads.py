@@ -1,9 +1,12 @@
-"""One BLAS thread for LAPACK's factorisations."""
+"""One BLAS thread for LAPACK's factorisations, all of them for large products."""
 
 import functools
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 
 from threadpoolctl import ThreadpoolController
+
+# Floating-point operations of a tenth of a second on one core.
+_LARGE = 1e10
 
 
 def one_blas_thread() -> AbstractContextManager:
@@ -12,7 +15,21 @@ def one_blas_thread() -> AbstractContextManager:
     Eigenproblems of the sizes met here gain nothing from a second thread, and lose two orders of magnitude when the
     other core is busy: BLAS threads spin while they wait for each other.
     """
+    _at_first()
     return _controller().limit(limits=1, user_api="blas")
+
+
+def blas_threads_for(operations: float) -> AbstractContextManager:
+    """As many BLAS threads as the process had at first, inside `one_blas_thread`, too, for a product of so many floating-point
+    operations; no change for a small one, which gains little and loses where the other cores are busy."""
+    if operations < _LARGE:
+        return nullcontext()
+    return _controller().limit(limits=_at_first(), user_api="blas")
+
+
+@functools.cache
+def _at_first() -> int:
+    return max((pool["num_threads"] for pool in _controller().select(user_api="blas").info()), default=1)
 
 
 @functools.cache
