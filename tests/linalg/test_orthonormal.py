@@ -1,5 +1,6 @@
 """Orthonormal rows by matrix products, against NumPy's QR factorisation."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -17,6 +18,12 @@ def projector(rows):
     return rows.T @ rows
 
 
+def gram(rows):
+    """In float64: a check that sums in float32 sees its own rounding, which differs between processors."""
+    rows = np.asarray(rows, dtype=float)
+    return rows @ rows.T
+
+
 # More columns than one product takes at a time, and a remainder.
 @pytest.mark.parametrize("columns", [30, 5000])
 @pytest.mark.parametrize("condition", [1.0, 1e3])
@@ -25,7 +32,7 @@ def test_spans_what_qr_spans_and_is_orthonormal(dtype, columns, condition):
     rows = orthonormal_rows(jnp.asarray(matrix))
     eps = float(jnp.finfo(dtype).eps)
     assert rows.dtype == dtype
-    np.testing.assert_allclose(rows @ rows.T, np.eye(12), atol=10 * eps)
+    np.testing.assert_allclose(gram(rows), np.eye(12), atol=10 * eps)
     expected = np.linalg.qr(matrix.T)[0].T
     # What rounding of the matrix itself does to its span grows with the condition number.
     np.testing.assert_allclose(projector(rows), projector(expected), atol=10 * condition * eps)
@@ -35,8 +42,9 @@ def test_a_condition_number_beyond_rounding_keeps_the_span(dtype):
     matrix = jnp.asarray(conditioned(10, 40, 1e9))
     rows = orthonormal_rows(matrix)
     eps = float(jnp.finfo(dtype).eps)
-    np.testing.assert_allclose(rows @ rows.T, np.eye(10), atol=20 * eps)
-    np.testing.assert_allclose(matrix @ projector(rows), matrix, atol=20 * eps)
+    np.testing.assert_allclose(gram(rows), np.eye(10), atol=20 * eps)
+    given = np.asarray(matrix, dtype=float)
+    np.testing.assert_allclose(given @ projector(rows), given, atol=20 * eps)
 
 
 def test_dependent_rows_leave_nothing_wrong(dtype):
@@ -44,8 +52,8 @@ def test_dependent_rows_leave_nothing_wrong(dtype):
     rows = np.asarray(orthonormal_rows(jnp.asarray(np.vstack([some, some, np.zeros((1, 50))]))))
     eps = float(jnp.finfo(dtype).eps)
     # Each row is of length one or zero, and they are orthogonal.
-    gram = rows @ rows.T
-    np.testing.assert_allclose(gram, np.diag(np.round(np.diagonal(gram))), atol=20 * eps)
+    products = gram(rows)
+    np.testing.assert_allclose(products, np.diag(np.round(np.diagonal(products))), atol=20 * eps)
     np.testing.assert_allclose(some @ projector(rows), some, atol=100 * eps)
 
 
@@ -56,12 +64,14 @@ def test_overwrite_takes_the_memory_of_its_argument():
     assert matrix.is_deleted()
 
 
-def test_one_round_is_enough_for_many_columns(monkeypatch):
-    """Each product is rounded as float32 is, their sum is not: summed in float32, the rows would be off by 0.05."""
-    monkeypatch.setattr(_orthonormal, "_MOST_ROUNDS", 1)
-    matrix = conditioned(4, 400_000, 1e3).astype(np.float32)
-    rows = np.asarray(orthonormal_rows(jnp.asarray(matrix)), dtype=float)
-    np.testing.assert_allclose(rows @ rows.T, np.eye(4), atol=0.015)
+def test_products_of_many_columns_are_summed_in_float64():
+    """Whole numbers whose products are exact in float32 within a part, whose sum over all parts is not."""
+    rows = np.random.default_rng(2).integers(-30, 31, (4, 400_000))
+    exact = rows @ rows.T
+    assert np.max(exact) > 2**24
+    with jax.enable_x64(True):
+        (products,) = _orthonormal._products(jnp.asarray(rows, jnp.float32), ())
+    np.testing.assert_array_equal(products, exact)
 
 
 def basis_of(blocks):
@@ -105,6 +115,6 @@ def test_rows_inside_the_basis_add_nothing_wrong(dtype):
     rows = np.asarray(basis.blocks[1])
     first = orthonormal_rows(jnp.asarray(block))
     eps = float(jnp.finfo(dtype).eps)
-    np.testing.assert_allclose(rows @ np.asarray(first).T, 0, atol=1e3 * eps)
+    np.testing.assert_allclose(rows.astype(float) @ np.asarray(first, dtype=float).T, 0, atol=1e3 * eps)
     off = some - some @ projector(first)
     np.testing.assert_allclose(off @ projector(rows), off, atol=1e3 * eps)
