@@ -16,7 +16,7 @@ $(VENV)/.ready: pyproject.toml
 	touch $@
 
 demo: $(VENV)/.ready  ## The paper's sine task under four priors: a figure and a table against the exact GP.
-	$(BIN)/python -m fsplaplace.demo
+	$(BIN)/python -m fsplaplace.experiments.demo
 
 test: $(VENV)/.ready  ## The whole test suite.
 	$(PYTEST)

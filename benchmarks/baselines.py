@@ -24,7 +24,8 @@ from gpjax.kernels import RBF, Matern52
 from results import peak_memory
 
 import fsplaplace as fsp
-from fsplaplace import baselines, datasets, metrics
+from fsplaplace import datasets, metrics
+from fsplaplace import methods as baselines
 from fsplaplace.tuning import fit_prior
 
 RESULTS = Path(__file__).resolve().parent / "results"

@@ -27,7 +27,7 @@ def measure_sine() -> dict:
     from gpjax.kernels import RBF
 
     import fsplaplace as fsp
-    from fsplaplace.demo import sine_data
+    from fsplaplace.experiments.demo import sine_data
 
     imported = time.perf_counter()
     X, y = sine_data()
@@ -69,7 +69,7 @@ def measure_defaults() -> dict:
     from gpjax.kernels import RBF
 
     import fsplaplace as fsp
-    from fsplaplace.demo import sine_data
+    from fsplaplace.experiments.demo import sine_data
 
     X, y = sine_data()
     prior, likelihood = fsp.Prior(RBF(lengthscale=0.3)), fsp.likelihoods.Gaussian(0.1)

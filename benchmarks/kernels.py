@@ -20,7 +20,8 @@ from jaxtyping import Array, Float
 from results import markdown_table, peak_memory, write_results
 
 import fsplaplace as fsp
-from fsplaplace.kernels import _distance, covariance, mauna_loa
+from fsplaplace.experiments import mauna_loa_kernel as mauna_loa
+from fsplaplace.kernels import _distance, covariance
 
 CASES = {
     "RBF, 2-D": (2, lambda d: RBF(lengthscale=0.5)),

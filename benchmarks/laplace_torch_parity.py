@@ -78,7 +78,7 @@ def run_ours(task: str, structure: str, arrays: dict[str, np.ndarray]) -> dict[s
     import jax.random as jr
 
     import fsplaplace as fsp
-    from fsplaplace.baselines import WeightLaplace
+    from fsplaplace.methods import WeightLaplace
 
     noise, precision = TASKS[task]
     with jax.enable_x64(True):

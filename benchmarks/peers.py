@@ -63,7 +63,7 @@ def train(path: Path) -> None:
     from gpjax.kernels import RBF
 
     import fsplaplace as fsp
-    from fsplaplace.demo import sine_data
+    from fsplaplace.experiments.demo import sine_data
 
     X, y = sine_data()
     prior, context = fsp.Prior(RBF(lengthscale=LENGTHSCALE)), fsp.context.Uniform([-2.0], [2.0])

@@ -23,7 +23,7 @@ from scipy.linalg import solve_triangular
 import fsplaplace as fsp
 from fsplaplace import datasets, metrics
 from fsplaplace.context import around
-from fsplaplace.linalg import one_blas_thread
+from fsplaplace.host import one_blas_thread
 from fsplaplace.tuning import fit_prior, tune
 
 DATA = ("yacht", "boston", "energy", "concrete", "wine")

@@ -73,8 +73,8 @@ def measure_utilisation() -> dict:
     import jax.numpy as jnp
     import numpy as np
 
-    from fsplaplace._jacobian import pull_back, push_forward
     from fsplaplace.linalg import orthonormal_rows
+    from fsplaplace.networks._jacobian import pull_back, push_forward
 
     prior, model, _, _, points = _table_problem(200, 600, 997, smooth=True)
     rng = np.random.default_rng(0)
@@ -169,7 +169,7 @@ def _watch_passes():
     """Count the seconds spent in products with the Jacobian, wherever the library calls them."""
     import jax
 
-    from fsplaplace import _jacobian
+    from fsplaplace.networks import _jacobian
 
     spent = [0.0]
 

@@ -11,7 +11,7 @@ import torch
 from gpjax.kernels import RBF
 
 import fsplaplace as fsp
-from fsplaplace.adapters import copy_to_torch
+from fsplaplace.networks.adapters import copy_to_torch
 
 generator = np.random.default_rng(0)
 X = generator.uniform(-1, 1, (60, 1))

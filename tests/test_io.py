@@ -21,6 +21,7 @@ from safetensors.numpy import load_file, save_file
 
 import fsplaplace as fsp
 from fsplaplace import io
+from fsplaplace.experiments import mauna_loa_kernel
 from fsplaplace.io import FileFormatError, load, save
 from fsplaplace.means import Linear
 
@@ -107,7 +108,7 @@ KERNELS = {
     "bounded": gpk.RBF(lengthscale=SigmoidBounded(0.5, low=0.1, high=0.9)),
     "fixed": gpk.RBF(variance=paramax.non_trainable(jnp.ones(()))),
     "engine": gpk.RBF(compute_engine=fsp.kernels.GemmComputation()),
-    "Mauna Loa": fsp.kernels.mauna_loa(),
+    "Mauna Loa": mauna_loa_kernel(),
     "Helmholtz": fsp.kernels.Helmholtz(gpk.RBF(), gpk.RBF(lengthscale=2.0) + gpk.Matern52()),
     "ICM": gpk.ICMKernel(gpk.RBF(), CoregionalizationMatrix(2, 1, jr.key(0))),
     "LCM": gpk.LCMKernel([gpk.RBF(), gpk.Matern32()], [CoregionalizationMatrix(2, 1, jr.key(i)) for i in (1, 2)]),

@@ -11,34 +11,34 @@ from fsplaplace import kernels as kernels
 from fsplaplace import likelihoods as likelihoods
 from fsplaplace import means as means
 from fsplaplace import metrics as metrics
-from fsplaplace._cache import cache_programs as cache_programs
-from fsplaplace._diagnostics import Diagnostics as Diagnostics
-from fsplaplace._laplace import laplace as laplace
-from fsplaplace._model import Model as Model
-from fsplaplace._model import as_model as as_model
-from fsplaplace._network import MLP as MLP
-from fsplaplace._network import match_first_layer as match_first_layer
-from fsplaplace._network import matched_first_layer as matched_first_layer
-from fsplaplace._network import mlp as mlp
-from fsplaplace._plan import Plan as Plan
-from fsplaplace._plan import plan as plan
-from fsplaplace._posterior import Posterior as Posterior
-from fsplaplace._posterior import Prediction as Prediction
-from fsplaplace._prior import Prior as Prior
-from fsplaplace._prior_factor import PriorFactor as PriorFactor
-from fsplaplace._train import History as History
-from fsplaplace._train import Trained as Trained
-from fsplaplace._train import train as train
 from fsplaplace._version import __version__ as __version__
+from fsplaplace.host import cache_programs as cache_programs
+from fsplaplace.laplace import Diagnostics as Diagnostics
+from fsplaplace.laplace import Plan as Plan
+from fsplaplace.laplace import Posterior as Posterior
+from fsplaplace.laplace import Prediction as Prediction
+from fsplaplace.laplace import laplace as laplace
+from fsplaplace.laplace import plan as plan
+from fsplaplace.networks import MLP as MLP
+from fsplaplace.networks import Model as Model
+from fsplaplace.networks import as_model as as_model
+from fsplaplace.networks import match_first_layer as match_first_layer
+from fsplaplace.networks import matched_first_layer as matched_first_layer
+from fsplaplace.networks import mlp as mlp
+from fsplaplace.prior import Prior as Prior
+from fsplaplace.prior import PriorFactor as PriorFactor
+from fsplaplace.training import History as History
+from fsplaplace.training import Trained as Trained
+from fsplaplace.training import train as train
 
 if TYPE_CHECKING:
-    from fsplaplace._describe import describe as describe
-    from fsplaplace._plot_prior import plot_prior as plot_prior
     from fsplaplace.estimators import FSPClassifier as FSPClassifier
     from fsplaplace.estimators import FSPRegressor as FSPRegressor
     from fsplaplace.io import FileFormatError as FileFormatError
     from fsplaplace.io import load as load
     from fsplaplace.io import save as save
+    from fsplaplace.plotting import plot_prior as plot_prior
+    from fsplaplace.prior import describe as describe
     from fsplaplace.tuning import choose_prior as choose_prior
     from fsplaplace.tuning import dirichlet_labels as dirichlet_labels
     from fsplaplace.tuning import fit_prior as fit_prior
@@ -50,11 +50,11 @@ _LAZY = {
     "FSPRegressor": "fsplaplace.estimators",
     "FileFormatError": "fsplaplace.io",
     "choose_prior": "fsplaplace.tuning",
-    "describe": "fsplaplace._describe",
+    "describe": "fsplaplace.prior",
     "dirichlet_labels": "fsplaplace.tuning",
     "fit_prior": "fsplaplace.tuning",
     "load": "fsplaplace.io",
-    "plot_prior": "fsplaplace._plot_prior",
+    "plot_prior": "fsplaplace.plotting",
     "save": "fsplaplace.io",
     "tune": "fsplaplace.tuning",
 }

@@ -17,8 +17,7 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 from scipy.spatial import KDTree
 from scipy.stats import qmc
 
-from fsplaplace._precision import to_device
-from fsplaplace._random import host_generator
+from fsplaplace.host import host_generator, to_device
 
 
 class Sampler(eqx.Module):

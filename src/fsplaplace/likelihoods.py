@@ -15,7 +15,7 @@ from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Float, Int, Shaped
 from paramax import non_trainable, unwrap
 
-from fsplaplace._precision import to_device
+from fsplaplace.host import to_device
 
 
 class Likelihood(eqx.Module):

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from gpjax.parameters import CoregionalizationMatrix
 
-from fsplaplace.kernels import Helmholtz, covariance, lengthscales, mauna_loa, smoothness
+from fsplaplace.experiments import mauna_loa_kernel as mauna_loa
+from fsplaplace.kernels import Helmholtz, covariance, lengthscales, smoothness
 
 INF = np.inf
 

@@ -5,12 +5,11 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
 
+from fsplaplace.host import blas_threads_for, one_blas_thread
 from fsplaplace.linalg import (
-    blas_threads_for,
     block_golub_kahan,
     eigenpairs,
     minimum_norm_solve,
-    one_blas_thread,
     psd_factor,
     ridge,
 )

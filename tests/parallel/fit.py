@@ -60,7 +60,8 @@ def train(mesh: bool, checkpoint: str) -> dict[str, np.ndarray]:
     from gpjax.kernels import RBF
 
     import fsplaplace as fsp
-    from fsplaplace import _checkpoint, _train, parallel
+    from fsplaplace import parallel
+    from fsplaplace.training import _checkpoint, _train
 
     _train._CHUNK = 25
     rng = np.random.default_rng(0)

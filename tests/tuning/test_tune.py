@@ -11,8 +11,8 @@ from gpjax.parameters import val
 from scipy.stats import multivariate_normal
 
 import fsplaplace as fsp
-from fsplaplace._jacobian import jacobian_matrix
-from fsplaplace._precision import to_double
+from fsplaplace.host._float64 import to_double
+from fsplaplace.networks._jacobian import jacobian_matrix
 from fsplaplace.tuning import tune, tune_and_train
 from fsplaplace.tuning._linearised import linearise, log_evidence
 

@@ -45,7 +45,7 @@ def _root(
         raise typer.Exit
     if cache is not None:
         with user_errors():
-            from fsplaplace._cache import cache_programs
+            from fsplaplace.host import cache_programs
 
             cache_programs(cache)
 
@@ -58,7 +58,7 @@ def demo(
 ) -> None:
     """The paper's sine task under four priors, against the exact Gaussian process."""
     with user_errors():
-        from fsplaplace import demo as example
+        from fsplaplace.experiments import demo as example
 
         example.run(out, steps=steps, progress=not quiet)
         print(f"wrote {out / 'demo.png'} and {out / 'demo.json'}")
@@ -89,7 +89,7 @@ def report(
 ) -> None:
     """One self-contained HTML page from the results: our numbers beside the paper's, figures, settings."""
     with user_errors():
-        from fsplaplace.report import write_report
+        from fsplaplace.experiments import write_report
 
         page = write_report(results, out or results / "report.html")
         print(f"wrote {page}")

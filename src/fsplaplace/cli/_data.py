@@ -4,7 +4,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fsplaplace import datasets
-from fsplaplace.datasets._catalogue import entry
+from fsplaplace.datasets import entry
 
 
 def show(console: Console) -> None:

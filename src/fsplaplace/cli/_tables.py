@@ -14,9 +14,9 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 
 from fsplaplace import metrics
-from fsplaplace._network import MLP
 from fsplaplace._version import __version__
-from fsplaplace.experiments._records import read_record, write_atomically, write_record
+from fsplaplace.experiments import read_record, write_atomically, write_record
+from fsplaplace.networks import MLP
 
 _KIND = "fsplaplace table model"
 
@@ -58,8 +58,7 @@ def fit_table(
     path: Path, target: str, kernel: str, out: Path, test_fraction: float, steps: int, seed: int, quiet: bool
 ) -> None:
     """Fit, score on held-out rows, and write `predictions.csv`, `fit.png`, and the model."""
-    from fsplaplace.estimators import FSPRegressor
-    from fsplaplace.estimators._kernels import KERNELS
+    from fsplaplace.estimators import KERNELS, FSPRegressor
 
     if kernel not in KERNELS:
         raise ValueError(f"--kernel is {kernel!r}; pass one of {', '.join(KERNELS)}")

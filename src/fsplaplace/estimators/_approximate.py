@@ -6,18 +6,16 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 
-from fsplaplace._laplace import laplace
-from fsplaplace._model import Model
-from fsplaplace._posterior import Posterior
-from fsplaplace._prior import Prior
-from fsplaplace._random import host_generator
-from fsplaplace._train import train
-from fsplaplace.baselines import FunctionPosterior, by_name
-from fsplaplace.baselines.map import MAP
 from fsplaplace.context import Sampler, throughout
 from fsplaplace.estimators._rows import WeightedRows
 from fsplaplace.estimators._weighted import weighted
+from fsplaplace.host import host_generator
+from fsplaplace.laplace import Posterior, laplace
 from fsplaplace.likelihoods import Likelihood
+from fsplaplace.methods import MAP, FunctionPosterior, by_name
+from fsplaplace.networks import Model
+from fsplaplace.prior import Prior
+from fsplaplace.training import train
 
 # Context points of one training step; more of them make the step slow before they make it better.
 _MOST_STEP_CONTEXT = 100

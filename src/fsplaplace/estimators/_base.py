@@ -15,16 +15,15 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, check_random_state, validate_data
 
-from fsplaplace._model import Model, as_model
-from fsplaplace._network import mlp
-from fsplaplace._precision import to_double
-from fsplaplace._prior import Prior
 from fsplaplace.context import Data, Mixture, Sampler, around
 from fsplaplace.estimators._approximate import approximate
 from fsplaplace.estimators._kernels import kernel_by_name
 from fsplaplace.estimators._pickle import FunctionPickler
 from fsplaplace.estimators._rows import Scale, WeightedRows, padded_size
+from fsplaplace.host import to_double
 from fsplaplace.likelihoods import Gaussian, Likelihood
+from fsplaplace.networks import Model, as_model, mlp
+from fsplaplace.prior import Prior
 from fsplaplace.tuning import fit_prior
 
 # Training inputs near which context points are drawn; a step shuffles them all.

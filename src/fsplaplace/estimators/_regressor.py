@@ -6,8 +6,8 @@ from jaxtyping import Float
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_random_state, validate_data
 
-from fsplaplace._posterior import Prediction
 from fsplaplace.estimators._base import FSPEstimator
+from fsplaplace.laplace import Prediction
 from fsplaplace.likelihoods import Gaussian
 
 # The noise, relative to the targets, where there is nothing to fit it to.

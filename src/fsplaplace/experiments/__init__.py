@@ -10,6 +10,7 @@ from fsplaplace.experiments._experiment import Cell as Cell
 from fsplaplace.experiments._experiment import Experiment as Experiment
 from fsplaplace.experiments._experiment import Outcome as Outcome
 from fsplaplace.experiments._experiment import Row as Row
+from fsplaplace.experiments._mauna_loa_kernel import mauna_loa_kernel as mauna_loa_kernel
 from fsplaplace.experiments._records import ResultFormatError as ResultFormatError
 from fsplaplace.experiments._records import read_record as read_record
 from fsplaplace.experiments._runner import reproduce as reproduce

@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 import fsplaplace as fsp
 from fsplaplace import metrics
-from fsplaplace.baselines import FVI, MAP, ExactGP, Method, SparseGP, WeightLaplace
+from fsplaplace.methods import FVI, MAP, ExactGP, Method, SparseGP, WeightLaplace
 
 REFINED = "FSP-Laplace, covariance form, refined mean"
 NETWORK = "FSP-Laplace, covariance form, network mean"

@@ -30,8 +30,7 @@ from fsplaplace.experiments._methods import (
     rounded,
     usual_mlp,
 )
-from fsplaplace.kernels import mauna_loa
-from fsplaplace.linalg import one_blas_thread
+from fsplaplace.host import one_blas_thread
 from fsplaplace.means import Linear
 
 NOISE = 0.19  # ppm, Rasmussen and Williams (2006), Section 5.4.3
@@ -268,7 +267,7 @@ def _features(time, origin: float, years: float):
 
 
 def _kernel(task: Task) -> AbstractKernel:
-    return mauna_loa(scale=task.ppm, time_scale=task.years)
+    return mauna_loa_kernel(scale=task.ppm, time_scale=task.years)
 
 
 def _feature_kernel(task: Task) -> AbstractKernel:

@@ -9,11 +9,11 @@ import numpy as np
 from jaxtyping import Float
 
 import fsplaplace as fsp
-from fsplaplace._jacobian import jacobian_matrix
 from fsplaplace.experiments import _figures, sine, two_moons
 from fsplaplace.experiments._experiment import Cell, Experiment, Outcome, Published, Row
 from fsplaplace.experiments._methods import keys
-from fsplaplace.linalg import one_blas_thread
+from fsplaplace.host import one_blas_thread
+from fsplaplace.networks import jacobian_matrix
 
 _KERNELS = ("RBF", "Matern-1/2")
 _PAPER = "precision form (the paper's)"

@@ -10,7 +10,6 @@ from gpjax.kernels import RBF, AbstractKernel, Matern12, Matern32, Matern52, Per
 from jaxtyping import Float
 
 import fsplaplace as fsp
-from fsplaplace.baselines import ExactGP
 from fsplaplace.experiments import _figures
 from fsplaplace.experiments._experiment import Cell, Experiment, Outcome, Row
 from fsplaplace.experiments._methods import (
@@ -28,6 +27,7 @@ from fsplaplace.experiments._methods import (
     rounded,
     usual_mlp,
 )
+from fsplaplace.methods import ExactGP
 from fsplaplace.tuning import fit_prior
 
 BOUND = 2.0

@@ -9,14 +9,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from fsplaplace._files import FileFormatError as FileFormatError
-from fsplaplace._files import read_tensors, write_tensors
-from fsplaplace._model import as_model
 from fsplaplace._version import __version__
+from fsplaplace.host import FileFormatError as FileFormatError
+from fsplaplace.host import read_tensors, write_tensors
 from fsplaplace.io._decoding import MALFORMED, Decoder
 from fsplaplace.io._encoding import PARTS, Encoder
 from fsplaplace.io._registry import entry_named, entry_of
 from fsplaplace.io._registry import register as register
+from fsplaplace.networks import as_model
 
 FORMAT = 1
 _KIND = "fsplaplace object"

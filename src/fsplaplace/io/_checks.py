@@ -4,12 +4,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from fsplaplace._diagnostics import Diagnostics
-from fsplaplace._model import Model
-from fsplaplace._posterior import Posterior
-from fsplaplace._prior import Prior
-from fsplaplace._train import History, Trained
+from fsplaplace.laplace import Diagnostics, Posterior
 from fsplaplace.likelihoods import Likelihood
+from fsplaplace.networks import Model
+from fsplaplace.prior import Prior
+from fsplaplace.training import History, Trained
 
 
 def check_posterior(posterior: Posterior) -> None:

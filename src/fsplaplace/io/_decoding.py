@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fsplaplace._files import FileFormatError
-from fsplaplace._model import Model
-from fsplaplace._prior import Prior
+from fsplaplace.host import FileFormatError
 from fsplaplace.io._encoding import is_array, is_part, model_arrays
 from fsplaplace.io._registry import entry_named
+from fsplaplace.networks import Model
+from fsplaplace.prior import Prior
 
 # What inconsistent values may raise anywhere below; everything else is a bug of ours and shows itself.
 MALFORMED = (

@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fsplaplace._model import Model
-from fsplaplace._prior import Prior
 from fsplaplace.io._registry import entry_of, is_known
+from fsplaplace.networks import Model
+from fsplaplace.prior import Prior
 
 # What `save` can leave out and `load` can be given.
 PARTS = ("prior", "mean", "likelihood")

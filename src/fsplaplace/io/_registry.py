@@ -12,13 +12,12 @@ import jax.numpy as jnp
 import paramax
 
 from fsplaplace import kernels, likelihoods, means
-from fsplaplace._diagnostics import Diagnostics, Ratio, Stage
-from fsplaplace._files import FileFormatError
-from fsplaplace._posterior import Posterior
-from fsplaplace._prior import Prior
-from fsplaplace._train import History, Trained
+from fsplaplace.host import FileFormatError
 from fsplaplace.io._checks import check_posterior, check_trained
 from fsplaplace.kernels.multi_output import BlockComputation
+from fsplaplace.laplace import Diagnostics, Posterior, Ratio, Stage
+from fsplaplace.prior import Prior
+from fsplaplace.training import History, Trained
 
 
 @dataclasses.dataclass(frozen=True)

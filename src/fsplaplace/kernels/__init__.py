@@ -6,7 +6,6 @@ from .engine import variance as variance
 from .helmholtz import Helmholtz as Helmholtz
 from .lengthscales import lengthscales as lengthscales
 from .lengthscales import smoothness as smoothness
-from .mauna_loa import mauna_loa as mauna_loa
 from .multi_output import BlockKernel as BlockKernel
 from .multi_output import block_covariance as block_covariance
 from .multi_output import block_variance as block_variance

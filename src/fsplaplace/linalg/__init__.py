@@ -13,5 +13,3 @@ from fsplaplace.linalg._ridge import Probe as Probe
 from fsplaplace.linalg._ridge import Solution as Solution
 from fsplaplace.linalg._ridge import minimum_norm_solve as minimum_norm_solve
 from fsplaplace.linalg._ridge import ridge as ridge
-from fsplaplace.linalg._threads import blas_threads_for as blas_threads_for
-from fsplaplace.linalg._threads import one_blas_thread as one_blas_thread

@@ -7,8 +7,8 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from fsplaplace.host import blas_threads_for
 from fsplaplace.linalg._eigen import eigenpairs
-from fsplaplace.linalg._threads import blas_threads_for
 
 
 class Solution(NamedTuple):

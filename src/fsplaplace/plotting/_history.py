@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fsplaplace._train import History
 from fsplaplace.plotting._axes import BLACK, BLUE, ORANGE, VERMILLION, one_axes
+from fsplaplace.training import History
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,6 +5,9 @@ from fsplaplace.tuning._choose import choose_prior as choose_prior
 from fsplaplace.tuning._fit_prior import FittedPrior as FittedPrior
 from fsplaplace.tuning._fit_prior import fit_prior as fit_prior
 from fsplaplace.tuning._marginal_likelihood import log_marginal_likelihood as log_marginal_likelihood
+from fsplaplace.tuning._optimize import Box as Box
+from fsplaplace.tuning._optimize import maximize as maximize
+from fsplaplace.tuning._parameters import ParameterSpace as ParameterSpace
 from fsplaplace.tuning._report import FitReport as FitReport
 from fsplaplace.tuning._report import ParameterRow as ParameterRow
 from fsplaplace.tuning._tune import Tuned as Tuned

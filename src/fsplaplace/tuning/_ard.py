@@ -8,7 +8,7 @@ from gpjax.kernels import White
 from gpjax.kernels.stationary.base import StationaryKernel
 from gpjax.parameters import PositiveReal, val
 
-from fsplaplace._prior import Prior
+from fsplaplace.prior import Prior
 
 
 def expand_lengthscales(prior: Prior, num_features: int) -> Prior:

@@ -11,8 +11,8 @@ from jaxtyping import ArrayLike, Float, PRNGKeyArray
 from rich.console import Console
 from rich.table import Table
 
-from fsplaplace._prior import Prior
 from fsplaplace.likelihoods import Likelihood
+from fsplaplace.prior import Prior
 from fsplaplace.tuning._fit_prior import FittedPrior, fit_prior
 
 

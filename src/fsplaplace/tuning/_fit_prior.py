@@ -9,9 +9,9 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import ArrayLike, Float, PRNGKeyArray
 
-from fsplaplace._prior import Prior
+from fsplaplace.host import one_blas_thread
 from fsplaplace.likelihoods import Gaussian, Likelihood
-from fsplaplace.linalg import one_blas_thread
+from fsplaplace.prior import Prior
 from fsplaplace.tuning._ard import expand_lengthscales
 from fsplaplace.tuning._optimize import Box, Optimum, adam, curvature, maximize
 from fsplaplace.tuning._problem import MarginalLikelihood, set_up

@@ -19,12 +19,10 @@ import jax.scipy.linalg as jsl
 import numpy as np
 from jaxtyping import Array, Float, Shaped
 
-from fsplaplace._jacobian import jacobian_matrix
-from fsplaplace._memory import format_bytes, itemsize
-from fsplaplace._model import Model
-from fsplaplace._precision import to_double
-from fsplaplace._prior import Prior
+from fsplaplace.host import format_bytes, itemsize, to_double
 from fsplaplace.likelihoods import Gaussian, Likelihood
+from fsplaplace.networks import Model, jacobian_matrix
+from fsplaplace.prior import Prior
 
 # Directions of the data that the context points move less than this, relative to the most, say nothing in float64.
 _RELATIVE_RANK = 1e-9

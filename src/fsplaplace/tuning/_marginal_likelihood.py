@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import jax.scipy.linalg as jsl
 from jaxtyping import Array, Float
 
-from fsplaplace._prior import Prior
+from fsplaplace.prior import Prior
 
 # Keeps the Cholesky factor real when the noise is at its smallest; far below any noise that data can show.
 _NUGGET = 1e-10

@@ -11,8 +11,8 @@ from gpjax.parameters import NonNegativeReal, PositiveReal, val
 from jaxtyping import Array, Float
 from paramax import AbstractUnwrappable, NonTrainable
 
-from fsplaplace._prior import Prior
 from fsplaplace.means import Linear
+from fsplaplace.prior import Prior
 
 _POSITIVE = (PositiveReal, NonNegativeReal)
 

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from fsplaplace._precision import to_double
-from fsplaplace._prior import Prior
+from fsplaplace.host import to_double
+from fsplaplace.prior import Prior
 from fsplaplace.tuning._marginal_likelihood import profile_likelihood
 from fsplaplace.tuning._optimize import Box
 from fsplaplace.tuning._parameters import ParameterSpace

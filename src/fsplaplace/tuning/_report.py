@@ -8,7 +8,7 @@ from jaxtyping import Float
 from rich.console import Console
 from rich.table import Table
 
-from fsplaplace._prior import Prior
+from fsplaplace.prior import Prior
 from fsplaplace.tuning._optimize import Box
 from fsplaplace.tuning._parameters import ParameterSpace
 

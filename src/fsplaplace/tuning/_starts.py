@@ -19,8 +19,8 @@ from jaxtyping import Float
 from scipy.signal import lombscargle
 from scipy.spatial.distance import cdist
 
-from fsplaplace._prior import Prior
 from fsplaplace.kernels import Helmholtz
+from fsplaplace.prior import Prior
 
 _MOST_ROWS = 500
 

@@ -11,24 +11,15 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import ArrayLike, Float, PRNGKeyArray
 
-from fsplaplace._check import check_problem
-from fsplaplace._laplace import laplace
-from fsplaplace._memory import resolve_budget
-from fsplaplace._model import Model
-from fsplaplace._posterior import Posterior
-from fsplaplace._precision import to_double
-from fsplaplace._prior import Prior
-from fsplaplace._train import train
 from fsplaplace.context import Sampler
+from fsplaplace.host import one_blas_thread, resolve_budget, to_double
+from fsplaplace.laplace import Posterior, laplace
 from fsplaplace.likelihoods import Gaussian, Likelihood
-from fsplaplace.linalg import one_blas_thread
+from fsplaplace.networks import Model
+from fsplaplace.prior import Prior
+from fsplaplace.training import check_problem, train
 from fsplaplace.tuning._fit_prior import with_log_scale
-from fsplaplace.tuning._linearised import (
-    LinearisedModel,
-    linearise,
-    log_evidence,
-    log_evidence_and_misfit,
-)
+from fsplaplace.tuning._linearised import LinearisedModel, linearise, log_evidence, log_evidence_and_misfit
 from fsplaplace.tuning._optimize import Box, maximize
 from fsplaplace.tuning._parameters import ParameterSpace
 from fsplaplace.tuning._report import FitReport, bound_notes, parameter_rows

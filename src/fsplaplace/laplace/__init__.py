@@ -1,0 +1,10 @@
+"""The Laplace approximation under a Gaussian-process prior; README.md in this folder is the map of the room."""
+
+from fsplaplace.laplace._diagnostics import Diagnostics as Diagnostics
+from fsplaplace.laplace._diagnostics import Ratio as Ratio
+from fsplaplace.laplace._diagnostics import Stage as Stage
+from fsplaplace.laplace._laplace import laplace as laplace
+from fsplaplace.laplace._plan import Plan as Plan
+from fsplaplace.laplace._plan import plan as plan
+from fsplaplace.laplace._posterior import Posterior as Posterior
+from fsplaplace.laplace._posterior import Prediction as Prediction

@@ -1,0 +1,140 @@
+"""What the Laplace approximation did, and how far its implied prior is from the one you asked for."""
+
+import time
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float
+from rich.console import Console
+from rich.table import Table
+
+from fsplaplace.host import format_bytes, to_device
+from fsplaplace.prior import Prior
+from fsplaplace.prior import moments as _prior_moments
+
+MOST_POINTS = 500
+
+
+class Ratio(eqx.Module):
+    """Implied over stated prior variance at a set of points: smallest, median and largest."""
+
+    smallest: Float[Array, ""]
+    median: Float[Array, ""]
+    largest: Float[Array, ""]
+
+
+class Stage(eqx.Module):
+    """One stage of the computation: seconds on the clock, and bytes of its largest arrays."""
+
+    seconds: Float[Array, ""]
+    bytes: Float[Array, ""]
+
+
+class Diagnostics(eqx.Module):
+    """How a posterior was computed; prints as a short table.
+
+    Attributes:
+        form: "covariance" or "precision".
+        solver: "dense", "normal-equations", "golub-kahan" or "lanczos".
+        factorisation: how the prior's covariance at the context points was factored.
+        mean: the mean that `predict` returns, "network" or "refined".
+        rank: number of directions kept.
+        captured: share of the prior's variance at the context points that the factor holds.
+        pull_back_residual: relative misfit of the network's features to that factor.
+        ratios: implied over stated prior variance at context, training and guard points; 1 everywhere is perfect.
+        criterion: how the two means were compared at the guard points.
+        objectives: the score of each mean by that criterion; the lower is the better.
+        jitter: relative jitter of the norm in `objectives`.
+        delta: relative ridge of the pull-back.
+        missed_as_noise: whether prior variance that the features miss at the data is taken as noise.
+        noise_factor: the factor of a Gaussian likelihood's scale at which the evidence is highest, kernel and network staying
+            as they are; far above 1 the features miss what the stated noise would show. None for other likelihoods.
+        stages: seconds and bytes of each stage.
+    """
+
+    form: str = eqx.field(static=True)
+    solver: str = eqx.field(static=True)
+    factorisation: str = eqx.field(static=True)
+    mean: str = eqx.field(static=True)
+    rank: int = eqx.field(static=True)
+    captured: Float[Array, ""]
+    pull_back_residual: float
+    ratios: dict[str, Ratio]
+    criterion: str = eqx.field(static=True)
+    objectives: dict[str, float]
+    jitter: float = eqx.field(static=True)
+    delta: float = eqx.field(static=True)
+    missed_as_noise: bool = eqx.field(static=True)
+    noise_factor: float | None
+    stages: dict[str, Stage]
+
+    @property
+    def mean_gain(self) -> float:
+        """By how much the chosen mean's score is below the other's; 0 if only one was evaluated."""
+        others = [value for name, value in self.objectives.items() if name != self.mean]
+        return min(others) - self.objectives[self.mean] if others and self.mean in self.objectives else 0.0
+
+    def __str__(self) -> str:
+        table = Table(title=f"FSP-Laplace, {self.form} form", show_header=False, title_justify="left")
+        table.add_row("rank", f"{self.rank} ({self.factorisation}, {self.solver})")
+        table.add_row("prior variance captured", f"{100 * float(self.captured):.4g} %")
+        table.add_row(
+            "pull-back",
+            f"residual {float(self.pull_back_residual):.2g}, ridge {self.delta:.0e}"
+            + ", missed variance as noise" * self.missed_as_noise,
+        )
+        for name, ratio in self.ratios.items():
+            values = f"{float(ratio.smallest):.3f}, {float(ratio.median):.3f}, {float(ratio.largest):.3f}"
+            table.add_row(f"implied / stated prior variance, {name}", values + " (min, median, max)")
+        table.add_row(
+            "mean", f"{self.mean}, {self.criterion} lower by {self.mean_gain:.3g}" if self.objectives else self.mean
+        )
+        if self.noise_factor is not None:
+            table.add_row("noise with the highest evidence", f"{self.noise_factor:.3g} times the stated")
+        for name, stage in self.stages.items():
+            table.add_row(name, f"{float(stage.seconds):.3f} s, {format_bytes(float(stage.bytes))}")
+        console = Console(width=100, color_system=None)
+        with console.capture() as capture:
+            console.print(table)
+        return capture.get()
+
+
+class Stages:
+    """A clock for the stages of one computation."""
+
+    def __init__(self):
+        self.records: dict[str, Stage] = {}
+        self._last = time.perf_counter()
+
+    def finish(self, name: str, size: float) -> None:
+        now = time.perf_counter()
+        self.records[name] = Stage(to_device(now - self._last), to_device(float(size)))
+        self._last = now
+
+
+def subset(x: Float[Array, "n ..."]) -> Float[Array, "k ..."]:
+    """At most 500 of the points, evenly spaced through the set."""
+    return x if x.shape[0] <= MOST_POINTS else to_device(np.asarray(x)[:: -(-x.shape[0] // MOST_POINTS)])
+
+
+def stack(places: dict[str, Array]) -> Float[Array, "k ..."]:
+    """The points of all places, in order."""
+    return to_device(np.concatenate([np.asarray(x) for x in places.values()]))
+
+
+def variance_ratios(
+    stated: Float[np.ndarray, "k q"], places: dict[str, Array], features: Float[ArrayLike, "k q r"]
+) -> dict[str, Ratio]:
+    r"""$\lVert J(x) S_0 \rVert^2 / \mathrm{diag}\,\Sigma(x, x)$ in each place, all of which are stacked in order."""
+    implied = np.sum(np.asarray(features, dtype=np.float64) ** 2, axis=2)
+    ratio = np.divide(implied, stated, out=np.ones_like(stated), where=stated > 0)
+    edges = np.cumsum([x.shape[0] for x in places.values()])[:-1]
+    return {
+        name: Ratio(*(to_device(summary(part)) for summary in (np.min, np.median, np.max)))
+        for name, part in zip(places, np.split(ratio, edges), strict=True)
+    }
+
+
+def missed_variance(prior: Prior, x, features: Float[np.ndarray, "n q r"]) -> Float[np.ndarray, "n q"]:
+    r"""Prior variance that the features $J S_0$ miss, $\max(0, \mathrm{diag}\,\Sigma(x, x) - \lVert J(x) S_0 \rVert^2)$."""
+    return np.maximum(_prior_moments.variance(prior, x) - np.sum(features**2, axis=2), 0.0)

@@ -1,0 +1,137 @@
+"""The precision form: Algorithm 2 of the paper, on the inverse of the prior's covariance."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from fsplaplace.host import to_double
+from fsplaplace.laplace import _mode as _glm
+from fsplaplace.laplace._data import Rows
+from fsplaplace.laplace._diagnostics import MOST_POINTS, Diagnostics, Stages, stack, subset, variance_ratios
+from fsplaplace.laplace._features import data_blocks
+from fsplaplace.laplace._posterior import Posterior
+from fsplaplace.likelihoods import Likelihood
+from fsplaplace.linalg import lanczos_inverse_factor
+from fsplaplace.networks import Model, pull_back, push_forward
+from fsplaplace.prior import Prior, place_columns
+from fsplaplace.prior import moments as _prior_moments
+
+# The authors' limit on Lanczos iterations.
+_DEFAULT_RANK = 500
+
+
+def precision_form(
+    model: Model, prior: Prior, likelihood: Likelihood, data: Rows, points, guards, *,
+    bound_guards: bool, rank: int | None, budget: float,
+) -> Posterior:  # fmt: skip
+    """Lines 2 to 10 of Algorithm 2; see `fsplaplace.laplace`."""
+    stages = Stages()
+    ones = jnp.ones((1, model.num_params), model.dtype)
+    start = push_forward(model, points, ones, budget=budget)[:, :, 0]
+    inverse_factor = _inverse_factor(prior, points, start, rank or _DEFAULT_RANK, budget)
+    stages.finish("Lanczos", 3 * inverse_factor.nbytes)
+
+    pulled = pull_back(model, points, jnp.asarray(inverse_factor, model.dtype), budget=budget)
+    singular, basis = _thin_svd(pulled)
+    keep = int(jnp.sum(singular > jnp.sqrt(jnp.finfo(model.dtype).eps) * singular[0]))
+    singular, basis = singular[:keep], basis[:keep]
+    stages.finish("pull-back (lanczos)", 3 * pulled.nbytes)
+
+    blocks = data_blocks(model, likelihood, data, jnp.pad(basis, ((0, 1), (0, 0))), prior=prior, budget=budget)
+    residual = model(points) - prior.mean_at(points)
+    origin = np.zeros(keep)
+    prior_precision = np.asarray(singular, dtype=np.float64) ** 2
+    precision = np.diag(prior_precision) + _glm.posterior_precision(blocks, origin) - np.eye(keep)
+    log_likelihood = -_glm.objective(blocks, origin)
+    eigenvalues, eigenvectors = np.linalg.eigh(precision)
+    inverse_root = np.sqrt(np.divide(1.0, eigenvalues, out=np.zeros(keep), where=eigenvalues > 0))
+    scale = jnp.asarray((eigenvectors * inverse_root).T, model.dtype) @ basis
+    norm = np.sum(np.einsum("mqr,mq->r", inverse_factor, residual) ** 2)
+    log_determinants = np.sum(np.log(prior_precision)) - np.linalg.slogdet(precision)[1]
+    log_evidence = log_likelihood - 0.5 * norm + 0.5 * log_determinants
+    where = jnp.concatenate([points, guards]) if bound_guards else points
+    drop = _truncation(push_forward(model, where, scale, budget=budget), prior.variance(where))
+    if drop == keep:
+        raise FloatingPointError(
+            "laplace: every direction of the precision form exceeds the prior's variance at some context point, so nothing is left; "
+            "use form='covariance', or context points that cover the guard points"
+        )
+    scale = scale[drop:]
+    stages.finish("posterior", 2 * scale.nbytes)
+    training = data.spread(MOST_POINTS).inputs
+    places = {"context": subset(points), "training": training, "guard": subset(guards)}
+    implied = push_forward(model, stack(places), basis / singular[:, None], budget=budget)
+    ratios = variance_ratios(_prior_moments.variance(prior, stack(places)), places, implied)
+    stages.finish("diagnostics", implied.nbytes)
+    return Posterior(
+        model=model,
+        prior=prior,
+        likelihood=likelihood,
+        scale=scale,
+        shift=jnp.zeros_like(model.weights),
+        information=None,
+        context_points=points,
+        log_evidence=jnp.asarray(log_evidence, model.dtype),
+        diagnostics=Diagnostics(
+            form="precision", solver="lanczos", factorisation="Lanczos", mean="network", rank=keep - drop,
+            captured=jnp.asarray(jnp.nan), pull_back_residual=float("nan"), ratios=ratios, criterion="", objectives={},
+            jitter=0.0, delta=0.0, missed_as_noise=False, noise_factor=None, stages=stages.records,
+        ),
+    )  # fmt: skip
+
+
+def _inverse_factor(
+    prior: Prior, points, start: Float[Array, "m q"], rank: int, budget: float
+) -> Float[np.ndarray, "m q r"]:
+    """L with L L^T ~ Sigma(C, C)^+, one Lanczos run per output where outputs are independent."""
+    with jax.enable_x64(True):
+        prior, points, start = to_double((prior, points, start))
+        q = prior.num_outputs
+        if prior.structure == "joint":
+            return place_columns(prior, [_run(prior, points, start.ravel(), None, min(rank, start.size), budget)])
+        per_output = min(max(1, rank // q), points.shape[0])
+        parts = [_run(prior, points, start[:, o], o, per_output, budget) for o in range(q)]
+    separate = Prior([prior.kernel] * q) if prior.structure == "shared" else prior  # pyright: ignore[reportArgumentType] - "shared" has one kernel
+    return place_columns(separate, parts)
+
+
+def _run(prior: Prior, points, start, output: int | None, rank: int, budget: float) -> Float[np.ndarray, "N k"]:
+    single = prior if output is None or prior.structure == "shared" else Prior(prior.kernel[output])  # pyright: ignore[reportIndexIssue] - "separate" has a tuple
+    columns, used = _lanczos(single, points, start, rank, 8 * start.size**2 <= budget / 4)
+    return np.asarray(columns)[:, : max(1, int(used))]
+
+
+@eqx.filter_jit
+def _lanczos(prior: Prior, points, start, rank: int, dense: bool):
+    tolerance = float(jnp.finfo(start.dtype).eps) ** 0.5
+    if dense:
+        matrix = prior.gram(points)[0]
+        return lanczos_inverse_factor(lambda v: matrix @ v, start, rank=rank, tolerance=tolerance)
+    joint = prior if prior.structure == "joint" else Prior(prior.kernel)
+
+    def matvec(vector):
+        return joint.gram_product(points, vector.reshape(points.shape[0], -1, 1)).ravel()
+
+    return lanczos_inverse_factor(matvec, start, rank=rank, tolerance=tolerance)
+
+
+@eqx.filter_jit
+def _thin_svd(rows: Float[Array, "r p"]) -> tuple[Array, Array]:
+    _, singular, basis = jnp.linalg.svd(rows, full_matrices=False)
+    return singular, basis
+
+
+@eqx.filter_jit
+def _tail_variance(features):
+    """Variance from directions k, ..., r for every k; directions come with their variance falling."""
+    return jnp.cumsum(features[:, :, ::-1] ** 2, axis=2)[:, :, ::-1]
+
+
+def _truncation(features: Float[Array, "n q r"], bound: Float[Array, "n q"]) -> int:
+    """The fewest leading directions to drop so that no point's variance exceeds the prior's."""
+    # Away from the data the two are equal but for rounding, which must not cost a direction.
+    allowed = (1 + float(jnp.finfo(features.dtype).eps) ** 0.5) * bound
+    within = jnp.all(_tail_variance(features) <= allowed[:, :, None], axis=(0, 1))
+    return int(jnp.argmax(within)) if bool(jnp.any(within)) else within.size

@@ -1,0 +1,145 @@
+"""Networks whose features match the prior."""
+
+import itertools
+from collections.abc import Callable, Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from fsplaplace import kernels
+from fsplaplace.context import Sampler
+from fsplaplace.host import host_generator, to_device
+from fsplaplace.prior import Prior
+
+# Context points drawn for each unit's centre; the best spread of them are taken.
+_POOL = 10
+
+
+class MLP(eqx.Module):
+    """A fully connected network; `layers` are `equinox.nn.Linear`."""
+
+    layers: tuple[eqx.nn.Linear, ...]
+    activation: Callable[[Array], Array]
+
+    def __call__(self, x: Float[Array, " d"]) -> Float[Array, " q"]:
+        for layer in self.layers[:-1]:
+            x = self.activation(layer(x))
+        return self.layers[-1](x)
+
+
+def mlp(
+    hidden: Sequence[int],
+    *,
+    prior: Prior,
+    context: Sampler,
+    key: PRNGKeyArray,
+    activation: Callable[[Array], Array] = jnp.tanh,
+    num_outputs: int | None = None,
+) -> MLP:
+    """A fully connected network whose first layer has the prior's length scales and covers the context region.
+
+    With the usual initialisation the features of a small network are too smooth and too central for short length
+    scales, and no posterior over its weights can then look like the prior.
+
+    Args:
+        hidden: widths of the hidden layers.
+        prior: the prior whose length scales the first layer gets (see `matched_first_layer`).
+        context: where the units are centred.
+        activation: the non-linearity.
+        num_outputs: width of the output; the prior's by default.
+    """
+    if not hidden or any(width < 1 for width in hidden):
+        raise ValueError(f"mlp: hidden is {list(hidden)}; pass at least one width, each 1 or more")
+    generator = host_generator(key)
+    pool = _pool(context, hidden[0], key)
+    sizes = itertools.pairwise((pool.shape[1], *hidden, num_outputs or prior.num_outputs))
+    layers = tuple(_linear(*size, generator) for size in sizes)
+    weight, bias = _draw_units(prior, pool, hidden[0], generator)
+    return MLP((_with_arrays(layers[0], weight, bias), *layers[1:]), activation)
+
+
+def match_first_layer(network: eqx.Module, *, prior: Prior, context: Sampler, key: PRNGKeyArray):
+    """The Equinox network with its first `Linear` layer re-drawn by `matched_first_layer`."""
+
+    def first(tree):
+        is_linear = lambda node: isinstance(node, eqx.nn.Linear)  # noqa: E731
+        found = [node for node in jax.tree.leaves(tree, is_leaf=is_linear) if is_linear(node)]
+        if not found:
+            raise ValueError(f"match_first_layer: {type(network).__name__} has no equinox.nn.Linear layer")
+        return found[0]
+
+    layer = first(network)
+    if layer.bias is None:
+        raise ValueError("match_first_layer: the first Linear layer has no bias, so its units cannot be centred")
+    weight, bias = matched_first_layer(layer.weight.shape[0], prior=prior, context=context, key=key)
+    if weight.shape != layer.weight.shape:
+        raise ValueError(
+            f"match_first_layer: context points have {weight.shape[1]} columns, but the first layer takes "
+            f"{layer.weight.shape[1]}"
+        )
+    return eqx.tree_at(first, network, _with_arrays(layer, weight, bias))
+
+
+def matched_first_layer(
+    num_units: int, *, prior: Prior, context: Sampler, key: PRNGKeyArray
+) -> tuple[Float[Array, "h d"], Float[Array, " h"]]:
+    r"""Weights and biases of a first layer whose units vary on the prior's length scales, centred on context points.
+
+    Unit u is $\phi(w_u^\top (x - c_u))$ with $c_u$ context points spread evenly, and
+
+    $$w_{ui} \sim \frac{2}{\ell_i \sqrt d} \Bigl(1 + \frac{1.75}{\nu^2 d^2}\Bigr)\, \mathcal N(0, 1)$$
+
+    for length scales $\ell_i$ and smoothness $\nu$: rough functions of few inputs need steep units. A kernel that is a
+    sum gives each of its terms an equal share of the units.
+
+    Returns weights (h, d) and biases (h,), for use in a network of any library.
+    """
+    weight, bias = _draw_units(prior, _pool(context, num_units, key), num_units, host_generator(key))
+    return to_device(weight), to_device(bias)
+
+
+def _linear(num_inputs: int, num_outputs: int, generator: np.random.Generator) -> eqx.nn.Linear:
+    """Equinox's layer and initial distribution, drawn on the host."""
+    empty = eqx.filter_eval_shape(eqx.nn.Linear, num_inputs, num_outputs, key=jr.key(0))
+    bound = num_inputs**-0.5
+    return _with_arrays(empty, *(generator.uniform(-bound, bound, part.shape) for part in (empty.weight, empty.bias)))
+
+
+def _with_arrays(layer: eqx.nn.Linear, weight, bias) -> eqx.nn.Linear:
+    arrays = (to_device(weight, layer.weight.dtype), to_device(bias, layer.weight.dtype))
+    return eqx.tree_at(lambda tree: (tree.weight, tree.bias), layer, arrays)
+
+
+def _pool(context: Sampler, num_units: int, key) -> Float[np.ndarray, "k d"]:
+    points = np.asarray(context.sample(_POOL * num_units, key=key))
+    return points.reshape(points.shape[0], -1)
+
+
+def _draw_units(prior: Prior, pool: Float[np.ndarray, "k d"], num_units: int, generator: np.random.Generator):
+    parts = prior.kernel if isinstance(prior.kernel, tuple) else (prior.kernel,)
+    dimension = pool.shape[1]
+    lengths = np.concatenate([_lengthscales(part, dimension) for part in parts])
+    smoothness = np.asarray([nu for part in parts for nu in kernels.smoothness(part)])
+    steepness = 2.0 / dimension**0.5 * (1.0 + 1.75 / (smoothness * dimension) ** 2)
+    component = generator.permutation(np.arange(num_units) % lengths.shape[0])
+    centres = _spread(pool, num_units)
+    weight = (steepness[:, None] / lengths)[component] * generator.normal(size=centres.shape)
+    return weight, -np.sum(weight * centres, axis=1)
+
+
+_lengthscales = eqx.filter_jit(kernels.lengthscales)
+
+
+def _spread(pool: Float[np.ndarray, "k d"], count: int) -> Float[np.ndarray, "h d"]:
+    """Points of the pool, each the farthest from those before it: evenly spread where random ones leave gaps."""
+    scaled = pool / np.maximum(np.std(pool, axis=0), np.finfo(pool.dtype).tiny)
+    nearest = np.sum((scaled - np.mean(scaled, axis=0)) ** 2, axis=1)
+    chosen = []
+    for _ in range(count):
+        chosen.append(int(np.argmax(nearest)))
+        nearest = np.minimum(nearest, np.sum((scaled - scaled[chosen[-1]]) ** 2, axis=1))
+    return pool[chosen]

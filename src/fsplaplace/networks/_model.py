@@ -1,0 +1,165 @@
+"""A network as one pure function of its weights and a batch of inputs."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, ArrayLike, Float, PyTree
+
+from fsplaplace.host import to_device
+
+Mask = PyTree | Callable[[str], bool]
+
+
+@dataclasses.dataclass(frozen=True)
+class OneByOne:
+    """`call` of a network that takes one example: no row of a batch can see another."""
+
+    one: Callable[[PyTree, PyTree, Array], Array]
+
+    def __call__(self, params: PyTree, frozen: PyTree, x: Float[Array, "n ..."]) -> Array:
+        # The lambda spares JAX from formatting the whole network for its debug information, at every trace.
+        return jax.vmap(lambda row: self.one(params, frozen, row))(x)
+
+
+class Model(eqx.Module):
+    r"""$f(w, x)$: weights, and how to evaluate them on a batch.
+
+    Build one with `fsplaplace.as_model`. Calling it, `model(x)`, gives the outputs at its own weights, flattened to
+    (n, q).
+
+    Attributes:
+        params: the weights the posterior is over, a pytree.
+        frozen: what the network needs besides: weights outside the mask, and parts that are not arrays.
+        call: `call(params, frozen, x)`, a function of a batch.
+        name: the network's type, for messages.
+    """
+
+    params: PyTree[Array]
+    frozen: PyTree
+    call: Callable[[PyTree, PyTree, Array], Array] = eqx.field(static=True)
+    name: str = eqx.field(static=True)
+
+    def __check_init__(self):
+        leaves = [leaf for leaf in jax.tree.leaves(self.params) if eqx.is_array(leaf)]
+        if not leaves:
+            raise ValueError(f"{self.name} has no floating-point weights to be Bayesian about; check `mask`")
+        if len(kinds := {str(leaf.dtype) for leaf in leaves}) > 1:
+            raise ValueError(f"{self.name} mixes weights of dtypes {sorted(kinds)}; cast them to one dtype")
+
+    def __call__(self, x: Float[Array, "n ..."]) -> Float[Array, "n q"]:
+        return _evaluate(self, x)
+
+    def evaluate(self, params: PyTree[Array], x: Float[Array, "n ..."]) -> Float[Array, "n q"]:
+        r"""$f(w, x)$ at other weights, outputs flattened to (n, q)."""
+        return self.call(params, self.frozen, x).reshape(x.shape[0], -1)
+
+    @property
+    def weights(self) -> Float[Array, " p"]:
+        """The weights as one vector."""
+        return ravel_pytree(self.params)[0]
+
+    @property
+    def unravel(self) -> Callable[[Float[Array, " p"]], PyTree[Array]]:
+        """From a vector of all weights back to the pytree."""
+        return ravel_pytree(self.params)[1]
+
+    @property
+    def num_params(self) -> int:
+        """p, the number of weights the posterior is over."""
+        return sum(leaf.size for leaf in jax.tree.leaves(self.params))
+
+    def num_outputs(self, x: Float[Array, "n ..."]) -> int:
+        """q, the width of the flattened output for inputs like these."""
+        return _num_outputs(*self.shapes, tuple(x.shape[1:]))
+
+    @property
+    def shapes(self) -> tuple:
+        """The network's structure and leaves with shapes for arrays: what may be cached by."""
+        leaves = [
+            jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) if isinstance(leaf, jax.Array | np.ndarray) else leaf
+            for leaf in jax.tree.leaves(self)
+        ]
+        return jax.tree.structure(self), tuple(leaves)
+
+    @property
+    def dtype(self):
+        """The weights' dtype: what everything about this network is computed in."""
+        return jax.tree.leaves(self.params)[0].dtype
+
+    def with_params(self, params: PyTree[Array]) -> "Model":
+        """The same network at other weights."""
+        return eqx.tree_at(lambda model: model.params, self, params)
+
+    def check_inputs(self, x: ArrayLike, *, argument: str = "X") -> Float[Array, "n ..."]:
+        """Inputs in the weights' dtype, or an error that says what is wrong with them."""
+        if isinstance(x, Tracer):
+            return jnp.asarray(x, self.dtype)
+        values = np.asarray(x)
+        if values.ndim < 2 or values.shape[0] == 0:
+            raise ValueError(f"{argument} has shape {values.shape}; pass at least one row, as (n, d)")
+        if values.dtype.kind not in "fiub":
+            raise ValueError(f"{argument} has dtype {values.dtype}; pass numbers")
+        with np.errstate(over="ignore"):  # a number too large for the weights' dtype is infinite below
+            values = values.astype(self.dtype)
+        if not np.all(np.isfinite(values)):
+            bad = int(np.argmin(np.isfinite(values.reshape(len(values), -1)).all(axis=1)))
+            raise ValueError(f"{argument} has NaN or infinite values (first in row {bad}); remove or impute those rows")
+        return to_device(values)
+
+    def check_rows_independent(self, x: Float[Array, "n ..."]) -> None:
+        """Refuse a network whose output for one row depends on the other rows of the batch."""
+        if isinstance(self.call, OneByOne):
+            return
+        few = np.asarray(x)[:3]
+        together = np.asarray(self(to_device(few)))
+        if (width := self.num_outputs(x)) != together.shape[1]:
+            detail = f"{width} outputs for one row, {together.size} for {few.shape[0]}"
+        else:
+            # Each row with copies of itself for company: the same shape again, hence no second compilation.
+            copies = (np.broadcast_to(row, few.shape) for row in few)
+            alone = np.stack([np.asarray(self(to_device(rows)))[0] for rows in copies])
+            difference = float(np.max(np.abs(together - alone)))
+            if difference <= 1e3 * float(jnp.finfo(self.dtype).eps) * (1.0 + float(np.max(np.abs(alone)))):
+                return
+            detail = f"outputs move by {difference:.3g} with the other rows"
+        raise ValueError(
+            f"{self.name} depends on the batch ({detail}), as BatchNorm does in training mode; put it in inference mode "
+            "so that it is a function of one input"
+        )
+
+
+@eqx.filter_jit
+def _evaluate(model: Model, x):
+    return model.evaluate(model.params, x)
+
+
+@functools.lru_cache(maxsize=64)
+def _num_outputs(structure, leaves, row: tuple[int, ...]) -> int:
+    model: Model = jax.tree.unflatten(structure, leaves)
+    inputs = jax.ShapeDtypeStruct((1, *row), model.dtype)
+    return eqx.filter_eval_shape(lambda model, x: model.evaluate(model.params, x), model, inputs).shape[1]
+
+
+def split(tree: PyTree, mask: Mask | None, *, name: str) -> tuple[PyTree, PyTree]:
+    """Bayesian weights and the rest, by a pytree of booleans or a predicate on paths such as `.layers[0].weight`."""
+    if mask is None:
+        return eqx.partition(tree, eqx.is_inexact_array)
+    if callable(mask):
+        selected = jax.tree_util.tree_map_with_path(
+            lambda path, leaf: eqx.is_inexact_array(leaf) and bool(mask(jax.tree_util.keystr(path))), tree
+        )
+    else:
+        if jax.tree.structure(mask) != jax.tree.structure(tree):
+            raise ValueError(
+                f"{name}: mask has structure {jax.tree.structure(mask)}, but the parameters have "
+                f"{jax.tree.structure(tree)}; build it with jax.tree.map, or pass a function of the path"
+            )
+        selected = jax.tree.map(lambda keep, leaf: bool(keep) and eqx.is_inexact_array(leaf), mask, tree)
+    return eqx.partition(tree, selected)

@@ -1,0 +1,175 @@
+r"""A factor of the prior's covariance at the context points, $B B^\top \approx \Sigma(C, C)$."""
+
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from fsplaplace import kernels
+from fsplaplace.host import format_bytes, to_device, to_double
+from fsplaplace.linalg import pivoted_cholesky, psd_factor
+from fsplaplace.prior.moments import gram
+
+if TYPE_CHECKING:
+    from fsplaplace.prior._prior import Prior
+
+# Above this many points one eigendecomposition takes longer than all the passes through the network.
+_LARGEST_EIGENPROBLEM = 2000
+# Columns of each block beyond it, where the caller sets no rank.
+_DEFAULT_COLUMNS = 500
+# A covariance matrix in float64 is positive semi-definite to about 1e-12; a kernel written in float32, to 1e-6.
+_INDEFINITE = 1e-5
+
+
+class PriorFactor(eqx.Module):
+    r"""$B$ with $B B^\top \approx \Sigma(C, C)$.
+
+    `columns` holds $B$ with its rows split into points and outputs, (m, q, r); `captured` is the share of the trace
+    of $\Sigma(C, C)$ that $B B^\top$ has.
+    """
+
+    columns: Float[Array, "m q r"]
+    captured: Float[Array, ""]
+    method: str = eqx.field(static=True)
+
+    @property
+    def matrix(self) -> Float[Array, "N r"]:
+        """$B$ as a matrix with N = m q rows, points first."""
+        return self.columns.reshape(-1, self.columns.shape[2])
+
+    @property
+    def rank(self) -> int:
+        """The number of columns."""
+        return self.columns.shape[2]
+
+
+class FactorPlan(NamedTuple):
+    """How the covariance at m points is factored: the method, blocks of `size` rows, columns of each and copies of them."""
+
+    method: Literal["eigh", "pivoted Cholesky"]
+    size: int
+    num_blocks: int
+    copies: int
+    limit: int
+    bytes: float
+
+    @property
+    def rank(self) -> int:
+        """The most columns in all."""
+        return self.limit * self.num_blocks * self.copies
+
+
+def plan_factor(prior: "Prior", num_points: int, rank: int | None, budget: float) -> FactorPlan:
+    """What `Prior.factor` does with so many points, or an error that says what would fit the budget."""
+    q = prior.num_outputs
+    num_blocks = q if prior.structure == "separate" else 1
+    copies = q if prior.structure == "shared" else 1
+    size = num_points * (q if prior.structure == "joint" else 1)
+    limit = None if rank is None else max(1, rank // (copies * num_blocks))
+    # The matrix, its eigenvectors and LAPACK's workspace.
+    if size <= _LARGEST_EIGENPROBLEM and 4 * size**2 * 8 <= budget:
+        return FactorPlan("eigh", size, num_blocks, copies, min(limit or size, size), 4 * size**2 * 8)
+    limit = min(limit or _DEFAULT_COLUMNS, size)
+    needed = 3 * size * limit * 8
+    if needed > budget:
+        fits = int(budget // (3 * size * 8))
+        raise MemoryError(
+            f"Prior.factor: {limit} columns at {size} rows need {format_bytes(needed)}, but "
+            f"memory_budget is {format_bytes(budget)}; "
+            + (f"pass rank={fits * copies * num_blocks}" if fits else "use fewer context points")
+        )
+    return FactorPlan("pivoted Cholesky", size, num_blocks, copies, limit, needed)
+
+
+def factor_at(
+    prior: "Prior", points: Float[Array, "m ..."], rank: int | None, rtol: float, captured: float, budget: float
+) -> PriorFactor:
+    """See `Prior.factor`."""
+    plan, host = plan_factor(prior, points.shape[0], rank, budget), np.asarray(points)
+    if plan.method == "eigh":
+        parts = [_eigen_columns(prior, block, rtol, plan.limit) for block in gram(prior, host)]
+    else:
+        for block in gram(prior, host[:: max(1, host.shape[0] // 200)]):
+            checked_factor(prior, block)
+        with jax.enable_x64(True):
+            exact, flat = to_double(prior), to_device(host.reshape(host.shape[0], -1), np.float64)
+            parts = [
+                _nonzero(*_cholesky_columns(exact, flat, output, rtol, captured, plan.limit))
+                for output in range(plan.num_blocks)
+            ]
+    kept, total = sum(part[1] for part in parts), sum(part[2] for part in parts)
+    columns = place_columns(prior, [np.asarray(part[0]) for part in parts])
+    with jax.enable_x64(True):
+        return PriorFactor(to_device(columns), to_device(kept / total), plan.method)
+
+
+def place_columns(prior: "Prior", parts: list[Float[np.ndarray, "N k"]]) -> Float[np.ndarray, "m q r"]:
+    """Columns over points and outputs from those of each block of `gram`: outputs that share a block get a copy each."""
+    q = prior.num_outputs
+    if prior.structure == "joint":
+        return parts[0].reshape(-1, q, parts[0].shape[1])
+    parts = parts * q if prior.structure == "shared" else parts
+    columns = np.zeros((parts[0].shape[0], q, sum(part.shape[1] for part in parts)))
+    start = 0
+    for output, part in enumerate(parts):
+        columns[:, output, start : start + part.shape[1]] = part
+        start += part.shape[1]
+    return columns
+
+
+def checked_factor(prior: "Prior", block: Float[np.ndarray, "N N"], *, rtol: float = 0.0):
+    """`psd_factor` of a block of `gram`; refused if not finite, or negative in some direction by more than rounding."""
+    if not np.all(np.isfinite(block)):
+        raise ValueError(
+            f"Prior: the kernel {_kernel_name(prior)} gave NaN or infinite covariances at the context points; check its "
+            "parameters and the scale of the inputs"
+        )
+    columns, eigenvalues = psd_factor(block, rtol=rtol)
+    largest, smallest = float(eigenvalues[0]), float(eigenvalues[-1])
+    if largest <= 0 or smallest < -_INDEFINITE * largest:
+        raise ValueError(
+            f"Prior: the kernel {_kernel_name(prior)} is not positive semi-definite at the context points (eigenvalues "
+            f"from {smallest:.3g} to {largest:.3g}); use a valid covariance function"
+        )
+    return columns, eigenvalues
+
+
+def _eigen_columns(prior: "Prior", block, rtol: float, limit: int):
+    columns, eigenvalues = checked_factor(prior, block, rtol=rtol)
+    keep = min(int(np.sum(eigenvalues > rtol * eigenvalues[0])), limit)
+    return columns[:, :keep], float(np.sum(eigenvalues[:keep])), float(np.trace(block))
+
+
+@eqx.filter_jit
+def _cholesky_columns(prior: "Prior", points, output: int, rtol: float, captured: float, limit: int):
+    q = prior.num_outputs
+    if prior.structure == "joint":
+        diagonal = prior.variance(points).ravel()
+
+        def columns_at(index):
+            block = kernels.block_covariance(prior.kernel, points, points[index // q])  # pyright: ignore[reportArgumentType] - "joint" has one kernel
+            chosen = jnp.take_along_axis(block, (index % q)[None, None, :, None], axis=3)
+            return chosen.reshape(diagonal.shape[0], -1)
+    else:
+        kernel = prior.kernel[output] if isinstance(prior.kernel, tuple) else prior.kernel
+        diagonal = kernels.variance(kernel, points)
+
+        def columns_at(index):
+            return kernels.covariance(kernel, points, points[index])
+
+    columns, remaining = pivoted_cholesky(columns_at, diagonal, rank=limit, rtol=rtol, captured=captured)
+    total = jnp.sum(diagonal)
+    return columns, total - jnp.sum(remaining), total
+
+
+def _nonzero(columns, kept, total):
+    columns = np.asarray(columns)
+    return columns[:, np.any(columns != 0, axis=0)], float(kept), float(total)
+
+
+def _kernel_name(prior: "Prior") -> str:
+    parts = prior.kernel if isinstance(prior.kernel, tuple) else (prior.kernel,)
+    return ", ".join(type(part).__name__ for part in parts)

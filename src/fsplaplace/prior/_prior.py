@@ -1,0 +1,230 @@
+"""The Gaussian-process prior over the network's function: kernel, mean and outputs."""
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import jax.scipy.linalg as jsl
+from gpjax.kernels import AbstractKernel
+from gpjax.mean_functions import Constant, Zero
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
+
+from fsplaplace import kernels
+from fsplaplace.host import double_precision, itemsize, resolve_budget, rows_that_fit
+from fsplaplace.prior._factor import PriorFactor, factor_at
+
+
+class Prior(eqx.Module):
+    r"""$f \sim \mathcal{GP}(\mu, \Sigma)$ with q outputs.
+
+    Args:
+        kernel: any GPJax kernel. One kernel is shared by independent outputs; a sequence gives each output its own; a
+            multi-output kernel (`fsplaplace.kernels.Helmholtz`, GPJax's ICM and LCM) correlates them.
+        mean: $\mu$: a number, an array of shape (q,), a GPJax mean function, or any function from inputs (n, d) to
+            (n,), (n, 1) or (n, q). Zero by default.
+        num_outputs: q. Taken from `kernel` where that says it, else 1.
+
+    Inputs of any shape (n, ...) are flattened to (n, d) for the kernel and the mean.
+    """
+
+    kernel: AbstractKernel | tuple[AbstractKernel, ...]
+    mean: Callable
+    num_outputs: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        kernel: AbstractKernel | Sequence[AbstractKernel],
+        *,
+        mean: Callable | ArrayLike | None = None,
+        num_outputs: int | None = None,
+    ):
+        several = isinstance(kernel, Sequence) and not isinstance(kernel, str)
+        parts: tuple[AbstractKernel, ...] = tuple(kernel) if several else (kernel,)  # pyright: ignore[reportAssignmentType, reportArgumentType] - a string is refused below
+        if not parts:
+            raise ValueError("Prior: kernel is an empty sequence; pass at least one kernel")
+        if num_outputs is not None and num_outputs < 1:
+            raise ValueError(f"Prior: num_outputs is {num_outputs}; pass 1 or more")
+        for part in parts:
+            if not isinstance(part, AbstractKernel):
+                raise TypeError(f"Prior: kernel must be a GPJax kernel, but got {type(part).__name__}")
+        own = len(parts) if several else kernels.num_outputs(parts[0])
+        if own is not None and num_outputs not in (None, own):
+            raise ValueError(f"Prior: the kernel has {own} outputs, but num_outputs is {num_outputs}; leave it out")
+        if several and any(kernels.num_outputs(part) for part in parts):
+            raise ValueError("Prior: a sequence of kernels must hold single-output kernels, one per output")
+        self.kernel = parts if several else parts[0]
+        self.num_outputs = own or num_outputs or 1
+        if mean is None:
+            self.mean = Zero()
+        elif callable(mean):
+            self.mean = mean
+        else:
+            self.mean = Constant(jnp.asarray(mean, dtype=float))
+
+    @property
+    def structure(self) -> Literal["shared", "separate", "joint"]:
+        """One kernel for independent outputs, one kernel each, or one covariance across outputs."""
+        if isinstance(self.kernel, tuple):
+            return "separate"
+        return "shared" if kernels.num_outputs(self.kernel) is None else "joint"
+
+    def mean_at(self, x: Float[Array, "n ..."]) -> Float[Array, "n q"]:
+        r"""$\mu(x)$."""
+        flat = _flatten(x)
+        values = jnp.asarray(self.mean(flat)).reshape(flat.shape[0], -1)
+        if values.shape[1] not in (1, self.num_outputs):
+            raise ValueError(f"Prior: mean returned {values.shape[1]} outputs, but the prior has {self.num_outputs}")
+        return jnp.broadcast_to(values, (flat.shape[0], self.num_outputs)).astype(flat.dtype)
+
+    def variance(self, x: Float[Array, "n ..."]) -> Float[Array, "n q"]:
+        r"""$\mathrm{diag}\,\Sigma(x, x)$, per output. Time and memory $O(n q)$."""
+        x = _flatten(x)
+        if isinstance(self.kernel, tuple):
+            return jnp.stack([kernels.variance(part, x) for part in self.kernel], axis=1)
+        if self.structure == "joint":
+            return kernels.block_variance(self.kernel, x)
+        return jnp.broadcast_to(kernels.variance(self.kernel, x)[:, None], (x.shape[0], self.num_outputs))
+
+    def covariance(self, x: Float[Array, "n ..."], y: Float[Array, "m ..."]) -> Float[Array, "n q m q"]:
+        r"""$\Sigma(x, y)$ between all points and outputs. Memory $O(n m q^2)$: for small sets."""
+        blocks = self.gram(x, y)
+        n, m, q = x.shape[0], y.shape[0], self.num_outputs
+        if self.structure == "joint":
+            return blocks.reshape(n, q, m, q)
+        blocks = jnp.broadcast_to(blocks, (q, n, m))
+        return jnp.einsum("onm,op->nomp", blocks, jnp.eye(q, dtype=blocks.dtype))
+
+    def gram(self, x: Float[Array, "n ..."], y: Float[Array, "m ..."] | None = None) -> Float[Array, "b N M"]:
+        r"""The distinct diagonal blocks of $\Sigma(x, y)$.
+
+        One block of shape (n, m) for a shared kernel, q of them for one kernel per output, and one of shape (nq, mq),
+        points first, for a multi-output kernel.
+        """
+        x = _flatten(x)
+        y = x if y is None else _flatten(y)
+        if isinstance(self.kernel, tuple):
+            return jnp.stack([kernels.covariance(part, x, y) for part in self.kernel])
+        if self.structure == "joint":
+            block = kernels.block_covariance(self.kernel, x, y)
+            return block.reshape(1, x.shape[0] * self.num_outputs, -1)
+        return kernels.covariance(self.kernel, x, y)[None]
+
+    def gram_product(
+        self,
+        x: Float[Array, "m ..."],
+        vectors: Float[Array, "m q r"],
+        *,
+        memory_budget: float | None = None,
+    ) -> Float[Array, "m q r"]:
+        r"""$\Sigma(x, x) V$ without ever holding more of $\Sigma$ than the budget allows.
+
+        Time $O(m^2 (d + q r))$; memory: one block of rows of $\Sigma$, at most half the budget.
+        """
+        x = _flatten(x)
+        repeats = {"shared": 1, "separate": self.num_outputs, "joint": self.num_outputs**2}[self.structure]
+        # The kernel's distance and its value: two row blocks live at once.
+        row_bytes = 2 * repeats * x.shape[0] * itemsize(x.dtype)
+        rows = rows_that_fit(row_bytes, resolve_budget(memory_budget) / 2, most=x.shape[0])
+        return _blocked_product(self, x, vectors, rows)
+
+    def squared_norm(
+        self, x: Float[Array, "m ..."], residual: Float[Array, "m q"], *, jitter: Float[ArrayLike, ""]
+    ) -> Float[Array, ""]:
+        r"""$r^\top (\Sigma(x, x) + \epsilon I)^{-1} r$, the RKHS norm of the interpolant of $r$, $\epsilon$ being
+        `jitter` times the mean of the diagonal.
+
+        Time $O(m^3)$, memory $O(m^2)$ per distinct block; differentiable; float64 when JAX's x64 mode is on.
+        """
+        x, residual = double_precision((x, residual))
+        blocks = double_precision(self).gram(x)
+        right = self.to_blocks(residual[:, :, None].astype(blocks.dtype))
+
+        def one(block, columns):
+            nugget = jitter * jnp.mean(jnp.diagonal(block))
+            lower = jnp.linalg.cholesky(block + nugget * jnp.eye(block.shape[0], dtype=block.dtype))
+            return jnp.sum(jsl.solve_triangular(lower, columns, lower=True) ** 2)
+
+        return jnp.sum(jax.vmap(one)(blocks, right))
+
+    def factor(
+        self,
+        context_points: Float[Array, "m ..."],
+        *,
+        rank: int | None = None,
+        rtol: float = 1e-6,
+        captured: float = 1.0,
+        memory_budget: float | None = None,
+    ) -> PriorFactor:
+        r"""$B$ with $B B^\top \approx \Sigma(C, C)$, in float64 whatever the inputs' dtype.
+
+        By eigendecomposition up to 2,000 points, by pivoted Cholesky beyond (time and memory linear in m). Outputs
+        that share a kernel share one factorisation.
+
+        Args:
+            context_points: $C$, shape (m, ...).
+            rank: the most columns in all, over all outputs; no limit by default up to 2,000 points, 500 per block
+                beyond. More than the rank of $\Sigma(C, C)$ has no effect.
+            rtol: directions whose eigenvalue is below `rtol` times the largest are dropped.
+            captured: beyond 2,000 points, stop early when the factor has this share of the trace of $\Sigma(C, C)$; what was
+                reached is `PriorFactor.captured`.
+            memory_budget: bytes; a quarter of RAM by default.
+        """
+        if not 0 < captured <= 1:
+            raise ValueError(
+                f"Prior.factor: captured is {captured}; pass a share of the variance, above 0 and at most 1"
+            )
+        independent = 1 if self.structure == "joint" else self.num_outputs
+        if rank is not None and rank < independent:
+            raise ValueError(
+                f"Prior.factor: rank is {rank}; pass {independent} or more, one for each independent output, or None "
+                "for no limit"
+            )
+        return factor_at(self, context_points, rank, rtol, captured, resolve_budget(memory_budget))
+
+    def sample(self, x: Float[Array, "n ..."], *, key: PRNGKeyArray, num_samples: int = 1) -> Float[Array, "s n q"]:
+        r"""Functions drawn from the prior at the points `x`. Time $O((nq)^3)$ for a multi-output kernel, else $O(n^3)$."""
+        x = x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(float)
+        # All directions, whatever the number of points: a draw with fewer would have too small a variance.
+        factor = self.factor(x, rank=x.shape[0] * self.num_outputs, rtol=1e-12).columns
+        noise = jr.normal(key, (num_samples, factor.shape[2]), x.dtype)
+        return self.mean_at(x) + jnp.einsum("nqr,sr->snq", factor.astype(x.dtype), noise)
+
+    def to_blocks(self, values: Float[Array, "m q r"]) -> Float[Array, "b N c"]:
+        """Right-hand sides for `gram`'s blocks from values at points and outputs."""
+        m, q, r = values.shape
+        match self.structure:
+            case "shared":
+                return values.reshape(1, m, q * r)
+            case "separate":
+                return values.transpose(1, 0, 2)
+            case _:
+                return values.reshape(1, m * q, r)
+
+    def from_blocks(self, blocks: Float[Array, "b N c"]) -> Float[Array, "m q r"]:
+        """The inverse of `to_blocks`."""
+        match self.structure:
+            case "shared":
+                return blocks.reshape(blocks.shape[1], self.num_outputs, -1)
+            case "separate":
+                return blocks.transpose(1, 0, 2)
+            case _:
+                return blocks.reshape(-1, self.num_outputs, blocks.shape[2])
+
+
+def _flatten(x: Float[Array, "n ..."]) -> Float[Array, "n d"]:
+    return x.reshape(x.shape[0], -1)
+
+
+@eqx.filter_jit
+def _blocked_product(prior: Prior, x, vectors, rows: int):
+    right = prior.to_blocks(vectors)
+    if rows >= x.shape[0]:
+        return prior.from_blocks(prior.gram(x) @ right)
+    num_blocks = -(-x.shape[0] // rows)
+    padded = jnp.concatenate([x, jnp.broadcast_to(x[-1:], (num_blocks * rows - x.shape[0], x.shape[1]))])
+    products = jax.lax.map(lambda part: prior.gram(part, x) @ right, padded.reshape(num_blocks, rows, -1))
+    stacked = jax.vmap(prior.from_blocks)(products)
+    return stacked.reshape(num_blocks * rows, *stacked.shape[2:])[: x.shape[0]]

@@ -1,0 +1,52 @@
+"""The checks that training, the Laplace approximation and the baselines share."""
+
+from jaxtyping import Array, ArrayLike, Float
+
+from fsplaplace.host import cast, to_device
+from fsplaplace.likelihoods import Likelihood
+from fsplaplace.networks import Model
+from fsplaplace.prior import Prior
+
+
+def check_problem(
+    model: Model, prior: Prior | None, likelihood: Likelihood, X: Float[ArrayLike, "n ..."], y: ArrayLike
+) -> tuple[Float[Array, "n ..."], Array]:
+    """Inputs and targets ready for computation, or an error that names the object, what was seen and what to change."""
+    check_types(model, prior, likelihood)
+    X = model.check_inputs(X)
+    targets = likelihood.check_targets(y, num_rows=X.shape[0])
+    targets = cast(to_device(targets), model.dtype)
+    check_widths(model, prior, likelihood, X, targets)
+    return X, targets
+
+
+def check_types(model, prior, likelihood) -> None:
+    for value, kind, argument in (
+        (model, Model, "model"),
+        (prior, Prior, "prior"),
+        (likelihood, Likelihood, "likelihood"),
+    ):
+        if value is not None and not isinstance(value, kind):
+            hint = "; wrap the network with fsplaplace.as_model" if kind is Model else ""
+            raise TypeError(f"{argument} must be a {kind.__name__}, but got {type(value).__name__}{hint}")
+
+
+def check_widths(model: Model, prior: Prior | None, likelihood: Likelihood, X, targets) -> None:
+    try:
+        width = model.num_outputs(X)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{model.name} cannot take X with rows of shape {X.shape[1:]}: {str(error).splitlines()[0]}"
+        ) from error
+    model.check_rows_independent(X)
+    if prior is not None and width != prior.num_outputs:
+        raise ValueError(
+            f"{model.name} has {width} outputs, but the prior has {prior.num_outputs}; change the network's last layer, or "
+            f"pass num_outputs={width} to Prior"
+        )
+    wanted = likelihood.num_outputs(targets)
+    if wanted is not None and wanted != width:
+        raise ValueError(
+            f"{model.name} has {width} outputs, but {type(likelihood).__name__} needs {wanted} for this y; change the network's "
+            "last layer or the shape of y"
+        )

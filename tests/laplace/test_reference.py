@@ -1,0 +1,133 @@
+"""Choices of the covariance form, judged against the exact process: ridge, missed variance, rank."""
+
+import gpjax
+import jax
+import jax.random as jr
+import numpy as np
+import pytest
+from gpjax.kernels import RBF, Matern12
+from scipy.stats import multivariate_normal
+
+import fsplaplace as fsp
+from fsplaplace.laplace._data import Part, Rows
+from fsplaplace.laplace._pull_back import _Choice
+from fsplaplace.laplace._reference import Divergence, judges_at, score_means
+
+GENERATOR = np.random.default_rng(0)
+X = GENERATOR.uniform(-1, 1, size=(10, 1))
+Y = np.sin(3 * X[:, 0]) + 0.1 * GENERATOR.normal(size=10)
+POINTS = np.linspace(-1, 1, 25)[:, None]
+TEST = np.linspace(-0.97, 0.97, 17)[:, None]
+
+
+def test_missed_variance_as_noise_is_the_fully_independent_training_conditional(x64):
+    """Dense reference: features of a network too small for its prior, noise plus what they miss at each input."""
+    prior = fsp.Prior(Matern12(lengthscale=0.3))
+    model = fsp.as_model(fsp.mlp([3], prior=prior, context=fsp.context.Uniform(-1.0, 1.0), key=jr.key(3)))
+    posterior = fsp.laplace(
+        model, prior, fsp.likelihoods.Gaussian(0.1), X, Y, context_points=POINTS, mean="refined", missed_as_noise=True
+    )
+    C = np.asarray(posterior.context_points)
+    jacobian = jax.jit(lambda x: jax.jacobian(lambda w: model.evaluate(model.unravel(w), x)[:, 0])(model.weights))
+    at_context, at_data, at_test = (np.asarray(jacobian(x)) for x in (C, X, TEST))
+    tangent = at_context @ at_context.T
+    ridge = posterior.diagnostics.delta * np.linalg.eigvalsh(tangent)[-1]
+    pull = np.linalg.solve(tangent + ridge * np.eye(len(C)), np.eye(len(C)))
+    implied = at_context.T @ pull @ np.exp(-np.abs(C - C.T) / 0.3) @ pull.T @ at_context
+    own, cross, gram = at_test @ implied @ at_test.T, at_test @ implied @ at_data.T, at_data @ implied @ at_data.T
+    noise = 0.1**2 + np.maximum(1.0 - np.diagonal(gram), 0.0)
+    assert noise.max() > 0.02  # the network does miss something
+    expected = own - cross @ np.linalg.solve(gram + np.diag(noise), cross.T)
+    np.testing.assert_allclose(posterior.covariance(TEST)[:, 0, :, 0], expected, atol=1e-4)
+    missed = np.maximum(1.0 - np.diagonal(own), 0.0)
+    assert missed.max() > 0.02
+    np.testing.assert_allclose(posterior.predict(TEST).noise_variance[:, 0], 0.1**2 + missed, atol=1e-4)
+
+
+def test_choices_are_judged_by_the_divergence_from_the_exact_process(x64):
+    """The divergence of the exact process's own features is zero, and grows when they are scaled or shifted."""
+    prior, likelihood = fsp.Prior(Matern12(lengthscale=0.5)), fsp.likelihoods.Gaussian(0.1)
+    judges = judges_at(prior, likelihood, Rows(lambda: iter([Part(X, Y[:, None])])), TEST, POINTS[:3])
+    assert judges.sample is not None
+    inputs = judges.inputs
+    factor = np.linalg.cholesky(np.exp(-np.abs(inputs - inputs.T) / 0.5) + 1e-12 * np.eye(len(inputs)))
+    offsets = np.zeros(len(inputs))
+    value = judges.divergence(offsets, factor, missed_as_noise=False)
+    np.testing.assert_allclose(value, 0.0, atol=1e-8)
+    assert min(judges.divergence(offsets, 0.5 * factor, missed_as_noise=False)) > 0.01
+    assert min(judges.divergence(offsets + 3.0, factor, missed_as_noise=False)) > 0.01
+
+
+def test_means_that_are_equally_wrong_between_inputs_are_told_apart_at_the_context(x64):
+    """As where inputs lie on a circle: points between them are no inputs."""
+    prior, likelihood = fsp.Prior(Matern12(lengthscale=0.5)), fsp.likelihoods.Gaussian(0.1)
+    judges = judges_at(prior, likelihood, Rows(lambda: iter([Part(X, Y[:, None])])), TEST, POINTS[::5])
+    exact, between = judges.exact, np.arange(judges.exact.mean.size) < len(TEST)
+    errors = {"refined": np.where(between, 5.01, 0.0), "network": np.where(between, 5.0, 1.0)}
+    means = {name: (exact.mean + error)[:, None] for name, error in errors.items()}
+    _, scores = score_means(prior, judges, means, None)
+    assert scores["refined"] < scores["network"]
+    for name, error in errors.items():
+        assert scores[name] == pytest.approx(np.sqrt(np.mean(error**2 / exact.variance)))
+
+
+def test_rank_follows_the_noise():
+    """Directions that noise of 0.1 would hide are kept where the noise is 0.001."""
+    prior, X = fsp.Prior(RBF(lengthscale=0.5)), np.linspace(-1, 1, 20)[:, None]
+    model = fsp.as_model(fsp.mlp([30], prior=prior, context=fsp.context.Uniform(-1.0, 1.0), key=jr.key(0)))
+    ranks = [
+        fsp.laplace(model, prior, fsp.likelihoods.Gaussian(scale), X, X[:, 0], context_points=POINTS).rank
+        for scale in (0.3, 1e-3)
+    ]
+    assert ranks[0] < ranks[1]
+
+
+class _TwoOpinions:
+    """Judges whose divergence and covariance error are read off the candidates themselves."""
+
+    sample, covariance = object(), np.eye(1)
+
+    def divergence(self, offsets, features, *, missed_as_noise):
+        return Divergence(missed_as_noise, features[0, 0])
+
+    def covariance_error(self, features):
+        return features[0, 1]
+
+
+@pytest.mark.parametrize(("divergences", "errors", "wanted"), [([1.0, 1.1], [9, 1], 1), ([1.0, 1.3], [9, 1], 0)])
+def test_of_ridges_that_diverge_alike_the_one_closest_to_the_prior_is_taken(divergences, errors, wanted):
+    choice = _Choice(_TwoOpinions(), np.zeros(1), rank=2, missed_as_noise=None)
+    assert choice.of(np.array([[pair]]).reshape(1, -1) for pair in zip(divergences, errors, strict=True)) == wanted
+    assert choice.missed_as_noise is False
+
+
+@pytest.mark.parametrize("scale", [0.05, 0.5])
+def test_the_noise_with_the_highest_evidence_is_that_of_the_dense_linearised_model(x64, scale):
+    """N(y; m, Phi Phi^T + c^2 s^2 I) maximised over c on a grid, Phi from the pull-back written out."""
+    prior = fsp.Prior(Matern12(lengthscale=0.3), mean=gpjax.mean_functions.Constant(0.4))
+    model = fsp.as_model(fsp.mlp([4], prior=prior, context=fsp.context.Uniform(-1.0, 1.0), key=jr.key(3)))
+    posterior = fsp.laplace(
+        model, prior, fsp.likelihoods.Gaussian(scale), X, Y, context_points=POINTS[::3], missed_as_noise=False,
+        include_training=False, rtol=1e-12,
+    )  # fmt: skip
+    C = np.asarray(posterior.context_points)
+    jacobian = jax.jit(lambda x: jax.jacobian(lambda w: model.evaluate(model.unravel(w), x)[:, 0])(model.weights))
+    at_context, at_data = (np.asarray(jacobian(x)) for x in (C, X))
+    tangent = at_context @ at_context.T
+    ridge = posterior.diagnostics.delta * np.linalg.eigvalsh(tangent)[-1]
+    pull = at_data @ at_context.T @ np.linalg.inv(tangent + ridge * np.eye(len(C)))
+    implied = pull @ np.exp(-np.abs(C - C.T) / 0.3) @ pull.T
+    factors = np.exp(np.linspace(np.log(0.1), np.log(20), 4000))
+    evidence = [
+        multivariate_normal(np.full(len(Y), 0.4), implied + (factor * scale) ** 2 * np.eye(len(Y))).logpdf(Y)
+        for factor in factors
+    ]
+    assert posterior.diagnostics.noise_factor == pytest.approx(factors[np.argmax(evidence)], rel=3e-3)
+    assert f"{posterior.diagnostics.noise_factor:.3g} times the stated" in str(posterior)
+
+
+def test_other_likelihoods_have_no_noise_factor():
+    prior = fsp.Prior(RBF())
+    model = fsp.as_model(fsp.mlp([4], prior=prior, context=fsp.context.Uniform(-1.0, 1.0), key=jr.key(3)))
+    posterior = fsp.laplace(model, prior, fsp.likelihoods.Bernoulli(), X, Y > 0, context_points=POINTS)
+    assert posterior.diagnostics.noise_factor is None
