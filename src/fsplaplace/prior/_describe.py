@@ -54,7 +54,7 @@ def describe(
     if inputs is not None and targets is not None and inputs.shape[0] != targets.shape[0]:
         raise ValueError(f"describe: y has {targets.shape[0]} rows, but X has {inputs.shape[0]}; pass as many")
     width = inputs.shape[1] if inputs is not None else num_features
-    parts = prior.kernel if isinstance(prior.kernel, tuple) else (prior.kernel,)
+    parts = prior.blocks.kernels
     sentences, warnings = [_outline(prior)], []
     for output, kernel in enumerate(parts):
         label = f"output {output}: " if len(parts) > 1 else ""
@@ -66,13 +66,8 @@ def describe(
 
 
 def _outline(prior: Prior) -> str:
-    names = prior.kernel if isinstance(prior.kernel, tuple) else (prior.kernel,)
-    structure = {
-        "shared": f"{prior.num_outputs} independent outputs with one kernel" if prior.num_outputs > 1 else "one output",
-        "separate": f"{prior.num_outputs} independent outputs with a kernel each",
-        "joint": f"{prior.num_outputs} correlated outputs",
-    }[prior.structure]
-    return f"Gaussian-process prior, {', '.join(_name(kernel) for kernel in names)}; {structure}."
+    blocks = prior.blocks
+    return f"Gaussian-process prior, {', '.join(_name(kernel) for kernel in blocks.kernels)}; {blocks.describe()}."
 
 
 def _describe_kernel(kernel: AbstractKernel, width: int, inputs) -> tuple[list[str], list[str]]:
