@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # Points on each side of a tile: milliseconds in any number of dimensions, and few tiles for the largest eigenproblem.
 # Fewer where several outputs would make more numbers of it than this.
 _TILE, _LARGEST_TILE = 256, 2**20
-# Up to so many points variances are read off the tiles, whose program is compiled anyway.
+# Up to this many points variances are read off the tiles, whose program is compiled anyway.
 _FEW = 2048
 
 
@@ -35,27 +35,20 @@ def gram(prior: "Prior", x: Float[ArrayLike, "n ..."]) -> Float[np.ndarray, "b N
 
 def covariance(prior: "Prior", x: Float[ArrayLike, "n ..."]) -> Float[np.ndarray, "nq nq"]:
     r"""$\Sigma(x, x)$ between all points and outputs, points first."""
-    blocks, q = gram(prior, x), prior.num_outputs
-    if prior.structure == "joint" or q == 1:
-        return blocks[0]
-    n = blocks.shape[1]
-    whole = np.zeros((n, q, n, q))
-    for output in range(q):
-        whole[:, output, :, output] = blocks[output % blocks.shape[0]]
-    return whole.reshape(n * q, n * q)
+    size = np.shape(x)[0] * prior.num_outputs
+    return prior.blocks.whole(gram(prior, x)).reshape(size, size)
 
 
 def variance(prior: "Prior", x: Float[ArrayLike, "n ..."]) -> Float[np.ndarray, "n q"]:
     r"""$\mathrm{diag}\,\Sigma(x, x)$, per output. Time $O(n)$."""
-    n, q = np.shape(x)[0], prior.num_outputs
+    n = np.shape(x)[0]
     with jax.enable_x64(True):
         prior = to_double(prior)
         if n > _FEW:
             return np.asarray(_variance(prior, to_device(_flat(x))))
         parts = [np.asarray(_tile(prior, tile, tile)).diagonal(axis1=1, axis2=2) for tile in _tiles(prior, x)]
     diagonal = np.concatenate(parts, axis=1)
-    by_output = diagonal.reshape(-1, q) if prior.structure == "joint" else diagonal.T
-    return np.broadcast_to(by_output[:n], (n, q))
+    return prior.blocks.by_output(diagonal)[:n]
 
 
 def mean(prior: "Prior", x: Float[ArrayLike, "n ..."]) -> Float[np.ndarray, "n q"]:
@@ -74,9 +67,8 @@ def _flat(x: Float[ArrayLike, "n ..."]) -> Float[np.ndarray, "n d"]:
 
 
 def _tiles(prior: "Prior", x: Float[ArrayLike, "n ..."]) -> list[Float[np.ndarray, "t d"]]:
-    rows, q = _flat(x), prior.num_outputs
-    numbers = {"shared": 1, "separate": q, "joint": q**2}[prior.structure]
-    size = max(1, min(_TILE, math.isqrt(_LARGEST_TILE // numbers)))
+    rows = _flat(x)
+    size = max(1, min(_TILE, math.isqrt(_LARGEST_TILE // prior.blocks.numbers_per_pair)))
     return [pad_rows(rows[start : start + size], size) for start in range(0, rows.shape[0], size)]
 
 
