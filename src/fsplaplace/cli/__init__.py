@@ -89,7 +89,7 @@ def report(
 ) -> None:
     """One self-contained HTML page from the results: our numbers beside the paper's, figures, settings."""
     with user_errors():
-        from fsplaplace.experiments import write_report
+        from fsplaplace.experiments.report import write_report
 
         page = write_report(results, out or results / "report.html")
         print(f"wrote {page}")
