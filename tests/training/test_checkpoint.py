@@ -104,7 +104,9 @@ def test_a_checkpoint_of_other_functions_is_refused(tmp_path, change):
 def test_a_checkpoint_of_equal_functions_at_other_addresses_is_read(tmp_path):
     path = tmp_path / "run.safetensors"
     written = run(path, activation=scaled(1.0), optimizer=cosine())
-    np.testing.assert_array_equal(run(path, activation=scaled(1.0), optimizer=cosine()).model.weights, written.model.weights)
+    np.testing.assert_array_equal(
+        run(path, activation=scaled(1.0), optimizer=cosine()).model.weights, written.model.weights
+    )
 
 
 def test_the_fingerprint_is_the_same_in_another_process(tmp_path):
