@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PYTEST := XLA_FLAGS="--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1" OMP_NUM_THREADS=1 \
 	JAX_PLATFORMS=cpu $(BIN)/python -m pytest -n 2
 
-.PHONY: demo test check bench format clean
+.PHONY: demo test lint check bench format clean
 
 $(VENV)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -21,10 +21,12 @@ demo: $(VENV)/.ready  ## The paper's sine task under four priors: a figure and a
 test: $(VENV)/.ready  ## The whole test suite.
 	$(PYTEST)
 
-check: $(VENV)/.ready  ## What a commit must pass: lint, format, types, fast tests.
+lint: $(VENV)/.ready  ## Lint, format and types. Node.js for pyright comes as a wheel: nothing is downloaded on the first run.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
+
+check: lint  ## What a commit must pass: lint, format, types, fast tests.
 	$(PYTEST) -m "not slow"
 
 bench: $(VENV)/.ready  ## Speed beside the peers, growth, devices; sets up the peers' own environments. Needs a quiet machine.

@@ -4,6 +4,7 @@ Files come from a local mirror named by the environment variable `FSPLAPLACE_DAT
 into the user's cache; either way their SHA-256 is checked before they are read.
 """
 
+from fsplaplace.datasets._catalogue import entry as entry
 from fsplaplace.datasets._catalogue import names as names
 from fsplaplace.datasets._dataset import Dataset as Dataset
 from fsplaplace.datasets._dataset import load as load

@@ -14,6 +14,7 @@ from fsplaplace import datasets
 from fsplaplace.context import Sampler
 from fsplaplace.experiments import _figures
 from fsplaplace.experiments._experiment import Cell, Experiment, Outcome, Published, Row
+from fsplaplace.experiments._mauna_loa_kernel import mauna_loa_kernel
 from fsplaplace.experiments._methods import (
     COUNTERPARTS,
     PRECISION,
