@@ -6,7 +6,8 @@ import jax.numpy as jnp
 from gpjax.mean_functions import AbstractMeanFunction
 from gpjax.mean_functions import Constant as Constant
 from gpjax.parameters import val
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
+from numpy.typing import ArrayLike
 
 
 class Linear(AbstractMeanFunction):

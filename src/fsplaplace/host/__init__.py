@@ -5,6 +5,7 @@ from fsplaplace.host._files import read_tensors as read_tensors
 from fsplaplace.host._files import write_tensors as write_tensors
 from fsplaplace.host._float64 import cast as cast
 from fsplaplace.host._float64 import double_precision as double_precision
+from fsplaplace.host._float64 import in_float64 as in_float64
 from fsplaplace.host._float64 import to_device as to_device
 from fsplaplace.host._float64 import to_double as to_double
 from fsplaplace.host._memory import format_bytes as format_bytes
@@ -16,5 +17,6 @@ from fsplaplace.host._memory import rows_that_fit as rows_that_fit
 from fsplaplace.host._programs import cache_programs as cache_programs
 from fsplaplace.host._progress import progress_bar as progress_bar
 from fsplaplace.host._random import host_generator as host_generator
+from fsplaplace.host._tables import table_text as table_text
 from fsplaplace.host._threads import blas_threads_for as blas_threads_for
 from fsplaplace.host._threads import one_blas_thread as one_blas_thread

@@ -16,7 +16,13 @@ class FileFormatError(ValueError):
 
 
 def write_tensors(path: str | Path, tensors: dict[str, np.ndarray], header: dict[str, Any]) -> None:
-    """Write next to the target and rename, so that a crash leaves the old file whole."""
+    """Write next to the target and rename, so that a crash leaves the old file whole.
+
+    Args:
+        path: the file.
+        tensors: arrays by name.
+        header: anything JSON can hold; `read_tensors` asks for its entry "kind".
+    """
     path = Path(path)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     os.close(handle)

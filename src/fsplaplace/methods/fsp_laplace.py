@@ -5,7 +5,7 @@ from typing import Literal
 import jax.numpy as jnp
 import jax.random as jr
 import optax
-from jaxtyping import ArrayLike, Float
+from numpy.typing import ArrayLike
 
 from fsplaplace.laplace import Posterior, laplace
 from fsplaplace.methods._method import Method, check_function_prior, default_context
@@ -27,7 +27,7 @@ class FSPLaplace(Method):
     batch_size: int | None = None
     num_context: int = 100
     validation: float | tuple[ArrayLike, ArrayLike] | None = None
-    context_points: Float[ArrayLike, "m ..."] | None = None
+    context_points: ArrayLike | None = None
     num_posterior_context: int = 500
     form: Literal["covariance", "precision"] = "covariance"
     mean: Literal["auto", "network", "refined"] = "auto"

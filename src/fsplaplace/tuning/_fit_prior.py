@@ -7,7 +7,8 @@ import equinox as eqx
 import jax
 import jax.random as jr
 import numpy as np
-from jaxtyping import ArrayLike, Float, PRNGKeyArray
+from jaxtyping import Float, PRNGKeyArray
+from numpy.typing import ArrayLike
 
 from fsplaplace.host import one_blas_thread
 from fsplaplace.likelihoods import Gaussian, Likelihood
@@ -35,7 +36,7 @@ class FittedPrior(eqx.Module):
 
 def fit_prior(
     prior: Prior,
-    X: Float[ArrayLike, "n ..."],
+    X: ArrayLike,
     y: ArrayLike,
     likelihood: Likelihood | None = None,
     *,
