@@ -310,7 +310,7 @@ def rewrite(path, change):
     tensors = load_file(path)
     header = change(read_header(path))
     header.pop("checksum", None)
-    header["checksum"] = io._checksum(header, tensors)
+    header["checksum"] = io.checksum(header, tensors)
     io.write_tensors(path, tensors, header)
 
 

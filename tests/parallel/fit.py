@@ -61,9 +61,9 @@ def train(mesh: bool, checkpoint: str) -> dict[str, np.ndarray]:
 
     import fsplaplace as fsp
     from fsplaplace import parallel
-    from fsplaplace.training import _checkpoint, _train
+    from fsplaplace.training import _checkpoint, _loop
 
-    _train._CHUNK = 25
+    _loop._CHUNK = 25
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, (50, 2))
     prior, context = fsp.Prior(RBF(lengthscale=1.0)), fsp.context.Uniform([-1.0] * 2, [1.0] * 2)

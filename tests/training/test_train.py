@@ -19,7 +19,7 @@ from gpjax.kernels import RBF
 
 import fsplaplace as fsp
 from fsplaplace.training import _checkpoint
-from fsplaplace.training import _train as train_module
+from fsplaplace.training import _loop as train_module
 
 GENERATOR = np.random.default_rng(0)
 X = GENERATOR.uniform(-1, 1, size=(20, 1))

@@ -15,7 +15,8 @@ from matplotlib.figure import Figure
 
 from fsplaplace import metrics
 from fsplaplace._version import __version__
-from fsplaplace.experiments import read_record, write_atomically, write_record
+from fsplaplace.experiments import read_record, write_record
+from fsplaplace.host import write_atomically
 from fsplaplace.networks import MLP
 
 _KIND = "fsplaplace table model"

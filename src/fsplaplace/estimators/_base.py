@@ -20,7 +20,7 @@ from fsplaplace.estimators._approximate import approximate
 from fsplaplace.estimators._kernels import kernel_by_name
 from fsplaplace.estimators._pickle import FunctionPickler
 from fsplaplace.estimators._rows import Scale, WeightedRows, padded_size
-from fsplaplace.host import to_double
+from fsplaplace.host import host_generator, to_double
 from fsplaplace.likelihoods import Gaussian, Likelihood
 from fsplaplace.networks import Model, as_model, mlp
 from fsplaplace.prior import Prior
@@ -154,7 +154,7 @@ def _context(X: Float[np.ndarray, "n d"], key: PRNGKeyArray) -> Mixture:
     """`around(X)` with a round number of training inputs in it, so that data sets of similar size share programs."""
     box, data = around(X).samplers
     assert isinstance(data, Data)
-    generator = np.random.default_rng(np.asarray(jr.key_data(key)).ravel())
+    generator = host_generator(key)
     chosen = generator.permutation(len(X))[:_MOST_CONTEXT_ROWS]
     return Mixture([box, Data(np.resize(X[chosen], (padded_size(len(chosen)), X.shape[1])), jitter=data.jitter)])
 

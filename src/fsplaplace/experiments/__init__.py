@@ -13,7 +13,6 @@ from fsplaplace.experiments._experiment import Row as Row
 from fsplaplace.experiments._mauna_loa_kernel import mauna_loa_kernel as mauna_loa_kernel
 from fsplaplace.experiments._records import ResultFormatError as ResultFormatError
 from fsplaplace.experiments._records import read_record as read_record
-from fsplaplace.experiments._records import write_atomically as write_atomically
 from fsplaplace.experiments._records import write_record as write_record
 from fsplaplace.experiments._runner import reproduce as reproduce
 

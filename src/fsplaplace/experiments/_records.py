@@ -5,11 +5,12 @@ import json
 import math
 import os
 import platform
-import tempfile
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+
+from fsplaplace.host import write_atomically
 
 _PACKAGES = ("fsplaplace", "jax", "jaxlib", "equinox", "gpjax", "optax", "numpy", "scipy", "scikit-learn")
 
@@ -23,21 +24,6 @@ def write_record(path: Path, kind: str, content: Mapping[str, Any]) -> None:
     body = _plain(content)
     record = {"kind": kind, "sha256": _checksum(body), "content": body}
     write_atomically(path, (json.dumps(record, indent=1, allow_nan=False) + "\n").encode())
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """The old file or the new one, whatever happens in between."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
 
 
 def read_record(path: Path, kind: str) -> dict[str, Any]:

@@ -20,9 +20,9 @@ from fsplaplace.experiments._records import (
     environment,
     fingerprint,
     read_record,
-    write_atomically,
     write_record,
 )
+from fsplaplace.host import write_atomically
 
 RESULT = "fsplaplace experiment result"
 _CELL = "fsplaplace experiment cell"

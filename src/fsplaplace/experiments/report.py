@@ -8,8 +8,9 @@ from typing import Any
 
 from fsplaplace._version import __version__
 from fsplaplace.experiments import names
-from fsplaplace.experiments._records import ResultFormatError, read_record, write_atomically
+from fsplaplace.experiments._records import ResultFormatError, read_record
 from fsplaplace.experiments._runner import RESULT
+from fsplaplace.host import write_atomically
 
 _PRESETS = ("paper", "cpu", "quick")
 

@@ -1,7 +1,9 @@
 """What touches the host: float64, random keys, memory, threads, files, progress, tables, compiled programs."""
 
 from fsplaplace.host._files import FileFormatError as FileFormatError
+from fsplaplace.host._files import checksum as checksum
 from fsplaplace.host._files import read_tensors as read_tensors
+from fsplaplace.host._files import write_atomically as write_atomically
 from fsplaplace.host._files import write_tensors as write_tensors
 from fsplaplace.host._float64 import cast as cast
 from fsplaplace.host._float64 import double_precision as double_precision

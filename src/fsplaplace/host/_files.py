@@ -1,8 +1,11 @@
-"""Files of arrays: safetensors with a JSON header, written atomically, nothing executed on reading."""
+"""Files written whole or not at all; among them files of arrays: safetensors with a JSON header, nothing executed on reading."""
 
+import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,25 +18,41 @@ class FileFormatError(ValueError):
     """A file that is not what it should be: truncated, of another kind, or from a newer version."""
 
 
-def write_tensors(path: str | Path, tensors: dict[str, np.ndarray], header: dict[str, Any]) -> None:
-    """Write next to the target and rename, so that a crash leaves the old file whole.
+@contextmanager
+def replacing(path: str | Path, *, mode: int | None = None) -> Iterator[Path]:
+    """Yields a file beside `path` to write to; it takes the place of `path` once the block ends without an error.
 
     Args:
-        path: the file.
-        tensors: arrays by name.
-        header: anything JSON can hold; `read_tensors` asks for its entry "kind".
+        path: the file to write or to replace. After a crash it is the old file or the new one, never half of one.
+        mode: permissions of the new file; only the owner's by default.
     """
     path = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     os.close(handle)
+    temporary = Path(name)
     try:
-        contiguous = {name: np.asarray(value, order="C") for name, value in tensors.items()}
-        save_file(contiguous, temporary, metadata={"header": json.dumps(header)})
+        yield temporary
         with open(temporary, "rb") as file:
             os.fsync(file.fileno())
+        if mode is not None:
+            os.chmod(temporary, mode)
         os.replace(temporary, path)
     finally:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
+
+
+def write_atomically(path: str | Path, data: bytes) -> None:
+    """Write `data`, readable by all, in a folder that is made if there is none."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path, mode=0o644) as temporary:
+        temporary.write_bytes(data)
+
+
+def write_tensors(path: str | Path, tensors: dict[str, np.ndarray], header: dict[str, Any]) -> None:
+    """Write arrays, and a header of JSON values that `read_tensors` returns with them."""
+    contiguous = {name: np.asarray(value, order="C") for name, value in tensors.items()}
+    with replacing(path) as temporary:
+        save_file(contiguous, temporary, metadata={"header": json.dumps(header)})
 
 
 def read_tensors(path: str | Path, *, kind: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -51,3 +70,13 @@ def read_tensors(path: str | Path, *, kind: str) -> tuple[dict[str, np.ndarray],
         found = header.get("kind") if isinstance(header, dict) else None
         raise FileFormatError(f"{path} is not a {kind} (its header says {found!r})")
     return tensors, header
+
+
+def checksum(header: dict[str, Any], tensors: dict[str, np.ndarray]) -> str:
+    """SHA-256 of a header and of names, dtypes, shapes and bytes of arrays: whether a file is as it was written."""
+    digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
+    for name in sorted(tensors):
+        array = tensors[name]
+        digest.update(f"{name}{array.dtype}{array.shape}".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()

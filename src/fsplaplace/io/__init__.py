@@ -1,7 +1,5 @@
 """Save and load posteriors: arrays in safetensors, everything else in a JSON header, nothing executed on load."""
 
-import hashlib
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +9,7 @@ import numpy as np
 
 from fsplaplace._version import __version__
 from fsplaplace.host import FileFormatError as FileFormatError
-from fsplaplace.host import read_tensors, write_tensors
+from fsplaplace.host import checksum, read_tensors, write_tensors
 from fsplaplace.io._decoding import MALFORMED, Decoder
 from fsplaplace.io._encoding import PARTS, Encoder
 from fsplaplace.io._registry import entry_named, entry_of
@@ -43,7 +41,7 @@ def save(path: str | Path, posterior: Any, *, omit: str | Sequence[str] = ()) ->
     entry_of(type(posterior))
     encoder = Encoder(omitted, inputs=getattr(posterior, "context_points", None))
     header = {"kind": _KIND, "format": FORMAT, "version": __version__, "object": encoder.encode(posterior)}
-    header["checksum"] = _checksum(header, encoder.tensors)
+    header["checksum"] = checksum(header, encoder.tensors)
     write_tensors(path, encoder.tensors, header)
 
 
@@ -95,15 +93,6 @@ def _read(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
             f"{path} was written by fsplaplace {written} in format {version}, but fsplaplace {__version__} reads "
             f"formats up to {FORMAT}; upgrade fsplaplace"
         )
-    if header.pop("checksum", None) != _checksum(header, tensors):
+    if header.pop("checksum", None) != checksum(header, tensors):
         raise FileFormatError(f"{path} was altered or damaged: its contents do not match its checksum")
     return tensors, header
-
-
-def _checksum(header: dict[str, Any], tensors: dict[str, np.ndarray]) -> str:
-    digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
-    for name in sorted(tensors):
-        array = tensors[name]
-        digest.update(f"{name}{array.dtype}{array.shape}".encode())
-        digest.update(array.tobytes())
-    return digest.hexdigest()

@@ -8,6 +8,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
+from fsplaplace.host import host_generator
 from fsplaplace.methods._method import Method
 from fsplaplace.methods._posterior import WeightSamples
 from fsplaplace.methods.map import MAP
@@ -49,6 +50,6 @@ class Ensemble(Method):
 def redrawn(model: Model, key: PRNGKeyArray) -> Model:
     """The network with every array of weights drawn anew from a Gaussian with that array's mean and spread."""
     leaves, structure = jax.tree.flatten(model.params)
-    generator = np.random.default_rng(np.asarray(jr.key_data(key)).ravel())
+    generator = host_generator(key)
     drawn = [jnp.asarray(generator.normal(np.mean(leaf), np.std(leaf), leaf.shape), model.dtype) for leaf in leaves]
     return model.with_params(jax.tree.unflatten(structure, drawn))

@@ -1,6 +1,5 @@
 """Functional variational inference with the spectral Stein gradient estimator."""
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -9,7 +8,6 @@ import optax
 from jaxtyping import Array, Float
 
 from fsplaplace.context import Sampler
-from fsplaplace.methods._fit_loop import minimise
 from fsplaplace.methods._mean_field import MeanField
 from fsplaplace.methods._method import Method, check_function_prior, default_context
 from fsplaplace.methods._posterior import WeightSamples
@@ -17,7 +15,7 @@ from fsplaplace.methods.map import draw_batch
 from fsplaplace.methods.ssge import score
 from fsplaplace.networks import Model, linearisation
 from fsplaplace.prior import Prior
-from fsplaplace.training import adam, combine, partition
+from fsplaplace.training import OneTerm, adam, combine, minimise, partition
 
 
 class FVI(Method):
@@ -58,7 +56,7 @@ class FVI(Method):
         objective_context = check_compiled(self, context)
         fit_key, draw_key = jr.split(key)
         trainable, fixed = partition((MeanField.around(model, self.initial_scale), likelihood))
-        best, _ = minimise(
+        best = minimise(
             _NegativeBound(self._settings(), fixed, model, prior, objective_context, X, targets),
             trainable,
             optimizer=self.optimizer or adam(self.learning_rate, self.steps),
@@ -67,7 +65,7 @@ class FVI(Method):
             title="FVI",
             progress=progress,
             in_loop=not linearisation(model, X).convolutional,
-        )
+        ).parameters
         weights, fitted = combine(best, fixed)
         centre = model.with_params(model.unravel(weights.mean))
         return WeightSamples(model=centre, likelihood=fitted, weights=weights.draw(self.predict_samples, key=draw_key))
@@ -90,7 +88,7 @@ def check_compiled(method: Method, context: Sampler) -> Sampler:
     return context
 
 
-class _NegativeBound(eqx.Module):
+class _NegativeBound(OneTerm):
     settings: FVI
     fixed: tuple
     model: Model

@@ -9,7 +9,6 @@ from jaxtyping import Array, Float
 
 from fsplaplace.context import Sampler
 from fsplaplace.methods._expected_log_likelihood import expected_log_likelihood
-from fsplaplace.methods._fit_loop import minimise
 from fsplaplace.methods._mean_field import MeanField
 from fsplaplace.methods._method import Method, check_function_prior, default_context
 from fsplaplace.methods._posterior import LinearisedPosterior
@@ -18,7 +17,7 @@ from fsplaplace.methods.fvi import check_compiled
 from fsplaplace.methods.map import draw_batch
 from fsplaplace.networks import Model, jacobian, linearisation
 from fsplaplace.prior import Prior
-from fsplaplace.training import adam, combine, partition
+from fsplaplace.training import OneTerm, adam, combine, minimise, partition
 
 
 class GFSVI(Method):
@@ -49,7 +48,7 @@ class GFSVI(Method):
         prior, X, targets = check_function_prior(self, model, prior, likelihood, X, y)
         context = check_compiled(self, default_context(self, context, X))
         trainable, fixed = partition((MeanField.around(model, self.initial_scale), likelihood))
-        best, _ = minimise(
+        best = minimise(
             _NegativeBound(fixed, model, prior, context, X, targets, self.num_context, self.gamma, self.batch_size),
             trainable,
             optimizer=self.optimizer or adam(self.learning_rate, self.steps),
@@ -58,7 +57,7 @@ class GFSVI(Method):
             title="GFSVI",
             progress=progress,
             in_loop=not linearisation(model, X).convolutional,
-        )
+        ).parameters
         weights, fitted = combine(best, fixed)
         return LinearisedPosterior(
             model=model.with_params(model.unravel(weights.mean)),
@@ -68,7 +67,7 @@ class GFSVI(Method):
         )
 
 
-class _NegativeBound(eqx.Module):
+class _NegativeBound(OneTerm):
     fixed: tuple
     model: Model
     prior: Prior

@@ -12,11 +12,10 @@ from numpy.typing import ArrayLike
 
 from fsplaplace.host import host_generator
 from fsplaplace.likelihoods import Likelihood
-from fsplaplace.methods._fit_loop import minimise
 from fsplaplace.methods._method import Method
 from fsplaplace.methods._posterior import LinearisedPosterior
 from fsplaplace.networks import Model, linearisation
-from fsplaplace.training import adam, check_problem, combine, hold_out, partition
+from fsplaplace.training import HeldOutLoss, OneTerm, adam, check_problem, combine, hold_out, minimise, partition
 
 
 class MAP(Method):
@@ -51,7 +50,7 @@ class MAP(Method):
         (rows, labels), held_out = hold_out(model, likelihood, self.validation, X, targets, host_generator(split_key))
         trainable, fixed = partition((model.params, likelihood))
         precision = jnp.asarray(self.prior_precision, model.dtype)
-        best, _ = minimise(
+        best = minimise(
             _NegativeLogPosterior(model, fixed, rows, jnp.asarray(labels), precision, self.batch_size),
             trainable,
             optimizer=self.optimizer or adam(self.learning_rate, self.steps),
@@ -60,9 +59,9 @@ class MAP(Method):
             title="MAP",
             progress=progress,
             in_loop=not linearisation(model, X).convolutional,
-            validate=None if held_out is None else _HeldOutLoss(model, fixed, held_out[0], jnp.asarray(held_out[1])),
+            validate=None if held_out is None else HeldOutLoss(model, fixed, held_out[0], jnp.asarray(held_out[1])),
             patience=self.patience,
-        )
+        ).parameters
         params, fitted = combine(best, fixed)
         return LinearisedPosterior(
             model=model.with_params(params),
@@ -73,7 +72,7 @@ class MAP(Method):
         )
 
 
-class _NegativeLogPosterior(eqx.Module):
+class _NegativeLogPosterior(OneTerm):
     model: Model
     fixed: tuple
     X: Float[Array, "n ..."]
@@ -86,17 +85,6 @@ class _NegativeLogPosterior(eqx.Module):
         X, targets, likelihood, weight = draw_batch(self.X, self.targets, likelihood, self.batch_size, key)
         log_likelihood = weight * jnp.sum(likelihood.log_prob(self.model.evaluate(params, X), targets))
         return 0.5 * jnp.sum(self.precision * ravel_pytree(params)[0] ** 2) - log_likelihood
-
-
-class _HeldOutLoss(eqx.Module):
-    model: Model
-    fixed: tuple
-    X: Float[Array, "n ..."]
-    targets: Array
-
-    def __call__(self, trainable):
-        params, likelihood = combine(trainable, self.fixed)
-        return -jnp.mean(likelihood.log_prob(self.model.evaluate(params, self.X), self.targets))
 
 
 def draw_batch(X, targets, likelihood: Likelihood, batch_size: int | None, key):

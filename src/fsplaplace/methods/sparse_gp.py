@@ -13,11 +13,10 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, PRNGKeyArray
 from sklearn.cluster import KMeans
 
-from fsplaplace.host import cast, one_blas_thread, to_double
+from fsplaplace.host import cast, host_generator, one_blas_thread, to_double
 from fsplaplace.likelihoods import Gaussian, Likelihood
 from fsplaplace.linalg import psd_factor
 from fsplaplace.methods._expected_log_likelihood import expected_log_likelihood
-from fsplaplace.methods._fit_loop import minimise
 from fsplaplace.methods._method import Method, check_function_prior, has_learnable_scale
 from fsplaplace.methods._posterior import FunctionPosterior, draw_gaussian
 from fsplaplace.methods._sparse_process import SparseProcess
@@ -25,7 +24,7 @@ from fsplaplace.methods.gp import check_points
 from fsplaplace.methods.map import draw_batch
 from fsplaplace.networks import map_rows
 from fsplaplace.prior import Prior
-from fsplaplace.training import adam, combine, partition
+from fsplaplace.training import OneTerm, adam, combine, minimise, partition
 from fsplaplace.tuning import fit_prior
 
 _BLOCK_ROWS = 2000
@@ -94,7 +93,7 @@ class SparseGP(Method):
         kept = [process.kernels] * (not self.tune) + [process.inducing_inputs] * all_rows
         frozen = {id(leaf) for leaf in jax.tree.leaves(kept)}
         trainable, fixed = partition((process, likelihood), lambda leaf: id(leaf) not in frozen)
-        best, _ = minimise(
+        best = minimise(
             _NegativeBound(fixed, prior, X, targets, self.batch_size),
             trainable,
             optimizer=self.optimizer or adam(self.learning_rate, self.steps),
@@ -102,7 +101,7 @@ class SparseGP(Method):
             key=key,
             title="SparseGP",
             progress=progress,
-        )
+        ).parameters
         process, likelihood = combine(best, fixed)
         process = _with_best_posterior(process, prior, likelihood, X, targets)
         rows = range(0, X.shape[0], _BLOCK_ROWS)
@@ -160,7 +159,7 @@ class SparseGPPosterior(FunctionPosterior):
             return cast(moments, jnp.dtype(self.dtype))
 
 
-class _NegativeBound(eqx.Module):
+class _NegativeBound(OneTerm):
     fixed: tuple
     prior: Prior
     X: Float[Array, "n d"]
@@ -202,7 +201,7 @@ def _joint(posterior: SparseGPPosterior, x):
 
 
 def _cluster_centres(X: Float[np.ndarray, "n d"], count: int, key: PRNGKeyArray) -> Float[np.ndarray, "k d"]:
-    generator = np.random.default_rng(np.asarray(jr.key_data(key)).ravel())
+    generator = host_generator(key)
     some = X[generator.permutation(X.shape[0])[: 20 * count]]
     # Columns in units of their spread, so that none dominates the distance.
     spread = np.where(some.std(axis=0) > 0, some.std(axis=0), 1.0)

@@ -1,6 +1,4 @@
-"""What `train` refuses before it starts, and what ends it."""
-
-import numpy as np
+"""What `train` refuses before it starts."""
 
 from fsplaplace.host import host_generator, one_blas_thread
 from fsplaplace.prior import checked_factor
@@ -29,17 +27,3 @@ def check_context(prior, context, num_context, X, key) -> None:
     with one_blas_thread():
         for block in gram(prior, points):
             checked_factor(prior, block)
-
-
-def check_finite(nll, norm, step, jitter) -> None:
-    """Divergence, with the step and the term that diverged."""
-    finite = np.isfinite(nll) & np.isfinite(norm)
-    if np.all(finite):
-        return
-    first = int(np.argmin(finite))
-    at = step - len(nll) + first
-    cause = "the RKHS norm" if np.isfinite(nll[first]) else "the log-likelihood"
-    raise FloatingPointError(
-        f"train: {cause} is not finite at step {at}; raise jitter (now {jitter}), lower the learning rate of `optimizer`, or run "
-        "in float64"
-    )

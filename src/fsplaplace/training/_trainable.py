@@ -4,9 +4,12 @@ import functools
 from collections.abc import Callable
 
 import equinox as eqx
+import jax.numpy as jnp
 import optax
-from jaxtyping import PyTree
+from jaxtyping import Array, Float, PyTree
 from paramax import NonTrainable
+
+from fsplaplace.networks import Model
 
 
 def partition(tree: PyTree, wanted: Callable = lambda leaf: True) -> tuple[PyTree, PyTree]:
@@ -56,3 +59,23 @@ def hold_out(model, likelihood, validation, X, targets, generator):
     order = generator.permutation(count)
     kept, out = order[held:], order[:held]
     return (X[kept], targets[kept]), (X[out], targets[out])
+
+
+class HeldOutLoss(eqx.Module):
+    """The mean negative log-likelihood of held-out rows, a function of what training moves.
+
+    Attributes:
+        model: the network.
+        fixed: what training does not move of the weights and the likelihood, see `partition`.
+        X: held-out inputs.
+        targets: held-out targets.
+    """
+
+    model: Model
+    fixed: tuple
+    X: Float[Array, "n ..."]
+    targets: Array
+
+    def __call__(self, trainable: tuple) -> Float[Array, ""]:
+        params, likelihood = combine(trainable, self.fixed)
+        return -jnp.mean(likelihood.log_prob(self.model.evaluate(params, self.X), self.targets))

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 from numpy.typing import ArrayLike
 
-from fsplaplace.host import one_blas_thread
+from fsplaplace.host import host_generator, one_blas_thread
 from fsplaplace.likelihoods import Gaussian, Likelihood
 from fsplaplace.prior import Prior
 from fsplaplace.tuning._ard import expand_lengthscales
@@ -178,7 +178,7 @@ def _check_data(prior, X, y, likelihood, alpha_epsilon):
 
 
 def _starts(start, given, box: Box, count: int, key: PRNGKeyArray) -> list[np.ndarray]:
-    generator = np.random.default_rng(np.asarray(jr.key_data(key)).ravel())
+    generator = host_generator(key)
     random = [box.clip(start + box.unit * generator.normal(size=start.size)) for _ in range(max(0, count - 2))]
     return [start, given, *random][:count]
 
@@ -211,7 +211,7 @@ def _minibatch(problem: MarginalLikelihood, start: Optimum, box: Box, key, batch
 
 
 def _some_rows(key: PRNGKeyArray, count: int, size: int) -> np.ndarray:
-    generator = np.random.default_rng(np.asarray(jr.key_data(key)).ravel())
+    generator = host_generator(key)
     return generator.permutation(count)[:size]
 
 
