@@ -12,7 +12,7 @@ from gpjax.kernels.computations import DenseKernelComputation
 from gpjax.parameters import PositiveReal
 
 from fsplaplace.kernels import GemmComputation, Helmholtz, covariance, variance
-from fsplaplace.kernels import engine as engine_module
+from fsplaplace.kernels import _pairs as engine_module
 from fsplaplace.kernels.engine import covariances
 
 DTYPES = {"float32": 1e-5, "float64": 1e-10}

@@ -1,5 +1,14 @@
-"""Fast covariance matrices for GPJax kernels, and the kernels that this library adds to them."""
+"""Fast covariance matrices for GPJax kernels, what is known about each kind, and the kernels that this library adds."""
 
+from ._entry import DataSummary as DataSummary
+from ._entry import KernelEntry as KernelEntry
+from ._entry import Remarks as Remarks
+from ._entry import Start as Start
+from ._gpjax import radial_entry as radial_entry
+from ._pairs import Pairs as Pairs
+from ._registry import nearest_entry as nearest_entry
+from ._registry import parameter_starts as parameter_starts
+from ._registry import register_kernel as register_kernel
 from .engine import GemmComputation as GemmComputation
 from .engine import covariance as covariance
 from .engine import variance as variance

@@ -3,35 +3,19 @@
 import dataclasses
 import functools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import lineax as lx
-from gpjax.kernels import (
-    RBF,
-    AbstractKernel,
-    Constant,
-    DenseKernelComputation,
-    Matern12,
-    Matern32,
-    Matern52,
-    Periodic,
-    PoweredExponential,
-    ProductKernel,
-    RationalQuadratic,
-    SumKernel,
-    White,
-)
+from gpjax.kernels import AbstractKernel, DenseKernelComputation, ProductKernel, SumKernel
 from gpjax.kernels.computations import AbstractKernelComputation
-from gpjax.parameters import val
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
-from . import _profiles as profiles
-from ._distance import squared_distance
-from ._periodic import periodic_features
+from ._pairs import Pairs
+from ._registry import exact_entry
 
 
 def covariance(kernel: AbstractKernel, x: Float[Array, "n d"], y: Float[Array, "m d"]) -> Float[Array, "n m"]:
@@ -63,7 +47,7 @@ def covariances(
     if x.ndim != 2 or y.ndim != 2 or x.shape[1] != y.shape[1]:
         raise ValueError(f"x has shape {x.shape} and y {y.shape}; pass points as rows (n, d) and (m, d)")
     dtype = _common_dtype(kernels, x, y)
-    pairs = _Pairs(x.astype(dtype), y.astype(dtype))
+    pairs = Pairs(x.astype(dtype), y.astype(dtype))
     return [_evaluate(kernel, pairs) for kernel in kernels]
 
 
@@ -97,64 +81,15 @@ class GemmComputation(AbstractKernelComputation):
         return lx.TaggedLinearOperator(diagonal, lx.positive_semidefinite_tag)
 
 
-class _Pairs:
-    """Two sets of points and the squared distances already computed between them."""
-
-    def __init__(self, x: Float[Array, "n d"], y: Float[Array, "m d"]):
-        self.x, self.y = x, y
-        self.shape = (x.shape[0], y.shape[0])
-        self._distances: dict[Any, Array] = {}
-
-    def scaled_distance(self, kernel: Any) -> Float[Array, "n m"]:
-        """|x_i - y_j|² over the kernel's columns, in units of its length scales."""
-        lengthscale = jnp.asarray(val(kernel.lengthscale))
-        columns = str(kernel.active_dims)  # lists and slices, neither hashable
-        if lengthscale.size == 1:
-            # Isotropic kernels of any length scale share the plain distance.
-            plain = self._once(columns, lambda: self._distance(kernel, None))
-            return plain / jnp.square(lengthscale.reshape(()))
-        return self._once((columns, id(kernel.lengthscale)), lambda: self._distance(kernel, lengthscale))
-
-    def coincident(self) -> Bool[Array, "n m"]:
-        """True where all columns of two points agree (GPJax's white noise ignores active_dims, too)."""
-        return self._once(str(slice(None)), lambda: squared_distance(self.x, self.y)) == 0.0
-
-    def _distance(self, kernel, lengthscale):
-        return squared_distance(kernel.slice_input(self.x), kernel.slice_input(self.y), lengthscale)
-
-    def _once(self, key, compute: Callable[[], Array]) -> Array:
-        if key not in self._distances:
-            self._distances[key] = compute()
-        return self._distances[key]
-
-
-# Exact types, not isinstance: a user's subclass may override the kernel function.
-_RADIAL: dict[type, Callable[[Any, Array], Array]] = {
-    RBF: lambda kernel, s: profiles.rbf(s),
-    Matern12: lambda kernel, s: profiles.matern12(s),
-    Matern32: lambda kernel, s: profiles.matern32(s),
-    Matern52: lambda kernel, s: profiles.matern52(s),
-    RationalQuadratic: lambda kernel, s: profiles.rational_quadratic(s, val(kernel.alpha)),
-    PoweredExponential: lambda kernel, s: profiles.powered_exponential(s, val(kernel.power)),
-}
-_STATIONARY = (*_RADIAL, Periodic, White)
-
-
-def _evaluate(kernel: Any, pairs: _Pairs) -> Float[Array, "n m"]:
+def _evaluate(kernel: Any, pairs: Pairs) -> Float[Array, "n m"]:
     kind = type(kernel)
     if kind is SumKernel:
         return functools.reduce(operator.add, [_evaluate(part, pairs) for part in kernel.kernels])
     if kind is ProductKernel:
         return functools.reduce(operator.mul, [_evaluate(part, pairs) for part in kernel.kernels])
-    if kind in _RADIAL:
-        return _amplitude(kernel) * _RADIAL[kind](kernel, pairs.scaled_distance(kernel))
-    if kind is Periodic:
-        x, y = periodic_features(kernel, pairs.x, pairs.y)
-        return _amplitude(kernel) * profiles.rbf(squared_distance(x, y))
-    if kind is White:
-        return jnp.where(pairs.coincident(), _amplitude(kernel), 0.0)
-    if kind is Constant:
-        return jnp.broadcast_to(val(kernel.constant).reshape(()), pairs.shape)
+    evaluate = exact_entry(kernel).covariance
+    if evaluate is not None:
+        return evaluate(kernel, pairs)
     return jnp.asarray(_own_engine(kernel).cross_covariance(kernel, pairs.x, pairs.y))
 
 
@@ -164,18 +99,14 @@ def _diagonal(kernel: Any, x: Float[Array, "n d"]) -> Float[Array, " n"]:
         return functools.reduce(operator.add, [_diagonal(part, x) for part in kernel.kernels])
     if kind is ProductKernel:
         return functools.reduce(operator.mul, [_diagonal(part, x) for part in kernel.kernels])
-    if kind in _STATIONARY or kind is Constant:
-        value = val(kernel.constant).reshape(()) if kind is Constant else _amplitude(kernel)
-        return jnp.broadcast_to(value, x.shape[:1]).astype(x.dtype)
+    evaluate = exact_entry(kernel).variance
+    if evaluate is not None:
+        return evaluate(kernel, x)
     return lx.diagonal(_own_engine(kernel).diagonal(kernel, x))
 
 
-def _amplitude(kernel: Any) -> Float[Array, ""]:
-    return jnp.asarray(val(kernel.variance)).reshape(())
-
-
 def _own_engine(kernel: Any) -> AbstractKernelComputation:
-    """The engine of a kernel this module does not know, which must not lead back here."""
+    """The engine of a kernel without an entry; one that would call this module again is replaced by GPJax's."""
     outputs = getattr(kernel, "num_outputs", None)
     if outputs is not None:
         raise ValueError(

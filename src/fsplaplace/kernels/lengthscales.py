@@ -1,33 +1,14 @@
 """What a kernel says about its functions: length scales and smoothness of its additive components."""
 
 import itertools
-import math
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-import numpy as np
-from gpjax.kernels import (
-    RBF,
-    RFF,
-    AbstractKernel,
-    Constant,
-    Linear,
-    Matern12,
-    Matern32,
-    Matern52,
-    MultiOutputKernel,
-    Periodic,
-    Polynomial,
-    PoweredExponential,
-    ProductKernel,
-    RationalQuadratic,
-    SumKernel,
-    White,
-)
-from gpjax.parameters import val
+from gpjax.kernels import RFF, AbstractKernel, MultiOutputKernel, ProductKernel, SumKernel
 from jaxtyping import Array, Float
 
 from ._probe import probed_lengthscales, probed_smoothness
+from ._registry import exact_entry
 from .helmholtz import Helmholtz
 
 
@@ -73,22 +54,15 @@ def smoothness(kernel: AbstractKernel) -> tuple[float, ...]:
 
 
 class _Component(NamedTuple):
-    """A product of kernels that have length scales, and how often its functions are differentiated."""
+    """A product of kernels that have length scales.
+
+    Attributes:
+        factors: the kernels.
+        derivatives: how often its functions are differentiated.
+    """
 
     factors: tuple[Any, ...]
     derivatives: int = 0
-
-
-_SMOOTHNESS = {
-    RBF: math.inf,
-    RationalQuadratic: math.inf,
-    Periodic: math.inf,
-    Matern12: 0.5,
-    Matern32: 1.5,
-    Matern52: 2.5,
-}
-_SCALED = (*_SMOOTHNESS, PoweredExponential)
-_SCALE_FREE = (Constant, Linear, Polynomial)
 
 
 def _components(kernel: Any) -> list[_Component]:
@@ -113,23 +87,18 @@ def _factors(kernel: Any) -> list[tuple[Any, ...]]:
     if type(kernel) is ProductKernel:
         choices = itertools.product(*(_factors(factor) for factor in kernel.kernels))
         return [tuple(itertools.chain.from_iterable(choice)) for choice in choices]
-    if type(kernel) is White:
-        return []
-    return [()] if type(kernel) in _SCALE_FREE else [(kernel,)]
+    match exact_entry(kernel).kind:
+        case "noise":
+            return []
+        case "scale-free":
+            return [()]
+        case "scaled":
+            return [(kernel,)]
 
 
 def _inverse_squares(kernel: Any, num_features: int) -> Float[Array, " d"]:
-    if type(kernel) not in _SCALED:
-        return probed_lengthscales(kernel, num_features) ** -2.0
-    scale = jnp.asarray(val(kernel.lengthscale))
-    if type(kernel) is Periodic:
-        scale = scale * val(kernel.period) / jnp.pi
-    columns = np.arange(num_features)[kernel.active_dims]
-    return jnp.zeros(num_features, scale.dtype).at[columns].set(scale**-2.0)
+    return (exact_entry(kernel).lengthscales or probed_lengthscales)(kernel, num_features) ** -2.0
 
 
 def _factor_smoothness(kernel: Any) -> float:
-    if type(kernel) is PoweredExponential:
-        power = float(val(kernel.power))
-        return power / 2 if power < 2 else math.inf
-    return _SMOOTHNESS[type(kernel)] if type(kernel) in _SMOOTHNESS else probed_smoothness(kernel)
+    return (exact_entry(kernel).smoothness or probed_smoothness)(kernel)

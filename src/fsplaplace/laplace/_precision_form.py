@@ -15,7 +15,7 @@ from fsplaplace.laplace._posterior import Posterior
 from fsplaplace.likelihoods import Likelihood
 from fsplaplace.linalg import lanczos_inverse_factor
 from fsplaplace.networks import Model, pull_back, push_forward
-from fsplaplace.prior import Prior, place_columns
+from fsplaplace.prior import Prior
 from fsplaplace.prior import moments as _prior_moments
 
 # The authors' limit on Lanczos iterations.
@@ -88,18 +88,15 @@ def _inverse_factor(
     """L with L L^T ~ Sigma(C, C)^+, one Lanczos run per output where outputs are independent."""
     with jax.enable_x64(True):
         prior, points, start = to_double((prior, points, start))
-        q = prior.num_outputs
-        if prior.structure == "joint":
-            return place_columns(prior, [_run(prior, points, start.ravel(), None, min(rank, start.size), budget)])
-        per_output = min(max(1, rank // q), points.shape[0])
-        parts = [_run(prior, points, start[:, o], o, per_output, budget) for o in range(q)]
-    separate = Prior([prior.kernel] * q) if prior.structure == "shared" else prior  # pyright: ignore[reportArgumentType] - "shared" has one kernel
-    return place_columns(separate, parts)
+        blocks, independent = prior.blocks.separated(), prior.independent_parts()
+        starts = blocks.to_blocks(start[:, :, None])[:, :, 0]
+        per_block = min(max(1, rank // len(independent)), starts.shape[1])
+        runs = zip(independent, starts, strict=True)
+        return blocks.place_columns([_run(single, points, first, per_block, budget) for single, first in runs])
 
 
-def _run(prior: Prior, points, start, output: int | None, rank: int, budget: float) -> Float[np.ndarray, "N k"]:
-    single = prior if output is None or prior.structure == "shared" else Prior(prior.kernel[output])  # pyright: ignore[reportIndexIssue] - "separate" has a tuple
-    columns, used = _lanczos(single, points, start, rank, 8 * start.size**2 <= budget / 4)
+def _run(prior: Prior, points, start, rank: int, budget: float) -> Float[np.ndarray, "N k"]:
+    columns, used = _lanczos(prior, points, start, rank, 8 * start.size**2 <= budget / 4)
     return np.asarray(columns)[:, : max(1, int(used))]
 
 
@@ -109,10 +106,9 @@ def _lanczos(prior: Prior, points, start, rank: int, dense: bool):
     if dense:
         matrix = prior.gram(points)[0]
         return lanczos_inverse_factor(lambda v: matrix @ v, start, rank=rank, tolerance=tolerance)
-    joint = prior if prior.structure == "joint" else Prior(prior.kernel)
 
     def matvec(vector):
-        return joint.gram_product(points, vector.reshape(points.shape[0], -1, 1)).ravel()
+        return prior.gram_product(points, vector.reshape(points.shape[0], -1, 1)).ravel()
 
     return lanczos_inverse_factor(matvec, start, rank=rank, tolerance=tolerance)
 

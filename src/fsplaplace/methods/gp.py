@@ -74,9 +74,10 @@ class ExactGP(Method):
         shape = np.shape(X)
         if prior is None or len(shape) < 2:
             return
-        coupled = not isinstance(likelihood, Gaussian) or prior.structure == "joint"
-        size = shape[0] * (prior.num_outputs if coupled else 1)
-        blocks = 1 if coupled else prior.num_outputs
+        separated = prior.blocks.separated()
+        size, blocks = shape[0] * separated.rows_per_point, separated.num_blocks
+        if not isinstance(likelihood, Gaussian):
+            size, blocks = shape[0] * prior.num_outputs, 1
         # The covariance, its factor, the inverse of that, and a temporary of their size.
         needed, budget = 4 * 8 * blocks * size**2, resolve_budget(self.memory_budget)
         if needed > budget:
@@ -90,7 +91,8 @@ class GPPosterior(FunctionPosterior):
     r"""A Gaussian process given data: mean $\mu(x) + \Sigma(x, X) a$, covariance $\Sigma(x, x') - \Sigma(x, X) P^\top P \Sigma(X, x')$.
 
     Attributes:
-        prior, likelihood: with their fitted parameters.
+        prior: with its fitted parameters.
+        likelihood: with its fitted parameters.
         X: training inputs, (n, d).
         coefficients: a, in the blocks of `precision_root`: (b, N, c).
         precision_root: P, (b, N, N): one block for outputs that share a kernel and a noise, one per output, or one of
@@ -159,16 +161,11 @@ def check_points(x: ArrayLike, width: int) -> Float[np.ndarray, "n d"]:
 @eqx.filter_jit
 def _condition(prior: Prior, likelihood: Gaussian, X, targets):
     """Coefficients, precision root and log marginal likelihood under Gaussian noise."""
-    n, q = targets.shape
-    gram, residual = prior.gram(X), targets - prior.mean_at(X)
-    noise = jnp.broadcast_to(likelihood.scale**2, (n, q))
-    if prior.structure == "joint":
-        noise, residual = noise.reshape(1, n * q), residual.reshape(1, n * q, 1)
-    elif prior.structure == "shared" and jnp.ndim(likelihood.scale) == 0:
-        noise, residual = noise[None, :, 0], residual[None]
-    else:
-        gram = jnp.broadcast_to(gram, (q, n, n))
-        noise, residual = noise.T, residual.T[:, :, None]
+    # Outputs share a block only if they share the noise, too.
+    blocks = prior.blocks if jnp.ndim(likelihood.scale) == 0 else prior.blocks.separated()
+    gram = blocks.gram(X, X)
+    noise = blocks.to_blocks(jnp.broadcast_to(likelihood.scale**2, targets.shape)[:, :, None])[:, :, 0]
+    residual = blocks.to_blocks((targets - prior.mean_at(X))[:, :, None])
 
     def one(block, diagonal, right):
         lower = jnp.linalg.cholesky(block + jnp.diag(diagonal))

@@ -40,7 +40,10 @@ class SparseGP(Method):
         num_inducing: inducing inputs, started at cluster centres of the training inputs and moved along; all training
             inputs, held fixed, where there are no more than that.
         tune: fit the kernel (and a learnable noise), from the marginal likelihood of a subset; False keeps the prior.
-        steps, learning_rate, optimizer, batch_size: of the ascent; Adam with a cosine by default.
+        steps: of the ascent.
+        learning_rate: of the default optimiser.
+        optimizer: Adam with a cosine schedule by default.
+        batch_size: rows of each step; None for all.
 
     Time per step $O(b k^2 + k^3)$ per output, for b rows and k inducing inputs; memory $O(b k + q k^2)$.
     """
@@ -86,9 +89,8 @@ class SparseGP(Method):
         """The process and likelihood at the maximum of the bound, and the bound over all rows."""
         all_rows = X.shape[0] <= self.num_inducing
         inducing = X if all_rows else jnp.asarray(_cluster_centres(np.asarray(X), self.num_inducing, key))
-        kernels = prior.kernel if isinstance(prior.kernel, tuple) else (prior.kernel,)
         process = _with_best_posterior(
-            SparseProcess.at_prior(kernels, inducing, prior.num_outputs), prior, likelihood, X, targets
+            SparseProcess.at_prior(prior.blocks.kernels, inducing, prior.num_outputs), prior, likelihood, X, targets
         )
         kept = [process.kernels] * (not self.tune) + [process.inducing_inputs] * all_rows
         frozen = {id(leaf) for leaf in jax.tree.leaves(kept)}

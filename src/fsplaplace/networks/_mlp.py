@@ -120,7 +120,7 @@ def _pool(context: Sampler, num_units: int, key) -> Float[np.ndarray, "k d"]:
 
 
 def _draw_units(prior: Prior, pool: Float[np.ndarray, "k d"], num_units: int, generator: np.random.Generator):
-    parts = prior.kernel if isinstance(prior.kernel, tuple) else (prior.kernel,)
+    parts = prior.blocks.kernels
     dimension = pool.shape[1]
     lengths = np.concatenate([_lengthscales(part, dimension) for part in parts])
     smoothness = np.asarray([nu for part in parts for nu in kernels.smoothness(part)])

@@ -7,8 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from gpjax.kernels import AbstractKernel, Periodic, SumKernel
-from gpjax.parameters import val
+from gpjax.kernels import AbstractKernel, SumKernel
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
@@ -16,12 +15,20 @@ from fsplaplace import kernels
 from fsplaplace.prior._prior import Prior
 
 # A length scale this many times the data's range makes functions that are straight lines over it.
-_LONG, _SHORT = 3.0, 0.5
+_LONG = 3.0
+# A length scale below this fraction of the distance between neighbours leaves every input on its own.
+_SHORT = 0.5
+# A standard deviation this many times below the data's (or twice that above) contradicts it.
 _FAR = 5.0
 
 
 class Description(eqx.Module):
-    """Sentences about a prior; `warnings` are those that contradict the data. Prints as text."""
+    """Sentences about a prior. Prints as text.
+
+    Attributes:
+        sentences: what the prior believes.
+        warnings: where that contradicts the data.
+    """
 
     sentences: tuple[str, ...] = eqx.field(static=True)
     warnings: tuple[str, ...] = eqx.field(static=True)
@@ -55,7 +62,7 @@ def describe(
     if inputs is not None and targets is not None and inputs.shape[0] != targets.shape[0]:
         raise ValueError(f"describe: y has {targets.shape[0]} rows, but X has {inputs.shape[0]}; pass as many")
     width = inputs.shape[1] if inputs is not None else num_features
-    parts = prior.kernel if isinstance(prior.kernel, tuple) else (prior.kernel,)
+    parts = prior.blocks.kernels
     sentences, warnings = [_outline(prior)], []
     for output, kernel in enumerate(parts):
         label = f"output {output}: " if len(parts) > 1 else ""
@@ -67,13 +74,8 @@ def describe(
 
 
 def _outline(prior: Prior) -> str:
-    names = prior.kernel if isinstance(prior.kernel, tuple) else (prior.kernel,)
-    structure = {
-        "shared": f"{prior.num_outputs} independent outputs with one kernel" if prior.num_outputs > 1 else "one output",
-        "separate": f"{prior.num_outputs} independent outputs with a kernel each",
-        "joint": f"{prior.num_outputs} correlated outputs",
-    }[prior.structure]
-    return f"Gaussian-process prior, {', '.join(_name(kernel) for kernel in names)}; {structure}."
+    blocks = prior.blocks
+    return f"Gaussian-process prior, {', '.join(_name(kernel) for kernel in blocks.kernels)}; {blocks.describe()}."
 
 
 def _describe_kernel(kernel: AbstractKernel, width: int, inputs) -> tuple[list[str], list[str]]:
@@ -103,13 +105,9 @@ def _describe_kernel(kernel: AbstractKernel, width: int, inputs) -> tuple[list[s
             warnings.append(
                 f"{label}every length scale is below 2 % of the data's range: most pairs of inputs are uncorrelated"
             )
-    for period in _periods(kernel):
-        sentences.append(f"functions repeat with period {period:.4g}.")
-        if ranges is not None and period > np.max(ranges):
-            warnings.append(
-                f"the period {period:.3g} is longer than the data's range of {np.max(ranges):.3g}, which then shows no "
-                "repetition"
-            )
+    for remarks in _remarks(kernel, ranges):
+        sentences += remarks.sentences
+        warnings += remarks.warnings
     return sentences, warnings
 
 
@@ -170,10 +168,15 @@ def _smooth(order: float) -> str:
     return words.get(times, f"{times} times differentiable") if times >= 0 else "not continuous"
 
 
-def _periods(kernel: Any) -> list[float]:
-    is_periodic = lambda node: isinstance(node, Periodic)  # noqa: E731
-    found = jax.tree.leaves(kernel, is_leaf=is_periodic)
-    return [float(val(node.period)) for node in found if is_periodic(node)]
+def _remarks(kernel: AbstractKernel, ranges: Float[np.ndarray, " d"] | None) -> list[kernels.Remarks]:
+    """What the registry says about each kernel in the tree of sums, products and latent kernels."""
+
+    def says_something(node: Any) -> bool:
+        return isinstance(node, AbstractKernel) and kernels.nearest_entry(node).remarks is not None
+
+    found = [node for node in jax.tree.leaves(kernel, is_leaf=says_something) if says_something(node)]
+    entries = [kernels.nearest_entry(node).remarks for node in found]
+    return [remarks(node, ranges) for node, remarks in zip(found, entries, strict=True) if remarks is not None]
 
 
 def _spacing(column: Float[np.ndarray, " n"]) -> float:

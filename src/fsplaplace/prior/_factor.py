@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from fsplaplace import kernels
 from fsplaplace.host import format_bytes, in_float64, to_device
 from fsplaplace.linalg import pivoted_cholesky, psd_factor
 from fsplaplace.prior.moments import gram
@@ -27,8 +26,10 @@ _INDEFINITE = 1e-5
 class PriorFactor(eqx.Module):
     r"""$B$ with $B B^\top \approx \Sigma(C, C)$.
 
-    `columns` holds $B$ with its rows split into points and outputs, (m, q, r); `captured` is the share of the trace
-    of $\Sigma(C, C)$ that $B B^\top$ has.
+    Attributes:
+        columns: $B$ with its rows split into points and outputs, (m, q, r).
+        captured: the share of the trace of $\Sigma(C, C)$ that $B B^\top$ has.
+        method: how it was computed, "eigh" or "pivoted Cholesky".
     """
 
     columns: Float[Array, "m q r"]
@@ -47,7 +48,16 @@ class PriorFactor(eqx.Module):
 
 
 class FactorPlan(NamedTuple):
-    """How the covariance at m points is factored: the method, blocks of `size` rows, columns of each and copies of them."""
+    """How the covariance at m points is factored.
+
+    Attributes:
+        method: how each block is factored.
+        size: rows of a block.
+        num_blocks: distinct blocks.
+        copies: outputs that share each block.
+        limit: the most columns of each block.
+        bytes: memory at the peak.
+    """
 
     method: Literal["eigh", "pivoted Cholesky"]
     size: int
@@ -63,12 +73,17 @@ class FactorPlan(NamedTuple):
 
 
 def plan_factor(prior: "Prior", num_points: int, rank: int | None, budget: float) -> FactorPlan:
-    """What `Prior.factor` does with so many points, or an error that says what would fit the budget."""
-    q = prior.num_outputs
-    num_blocks = q if prior.structure == "separate" else 1
-    copies = q if prior.structure == "shared" else 1
-    size = num_points * (q if prior.structure == "joint" else 1)
-    limit = None if rank is None else max(1, rank // (copies * num_blocks))
+    """What `Prior.factor` will do, or an error that says what would fit the budget.
+
+    Args:
+        prior: the prior.
+        num_points: m.
+        rank: the most columns over all outputs, None for no limit.
+        budget: bytes.
+    """
+    blocks = prior.blocks
+    num_blocks, copies, size = blocks.num_blocks, blocks.copies, num_points * blocks.rows_per_point
+    limit = None if rank is None else max(1, rank // blocks.num_independent)
     # The matrix, its eigenvectors and LAPACK's workspace.
     if size <= _LARGEST_EIGENPROBLEM and 4 * size**2 * 8 <= budget:
         return FactorPlan("eigh", size, num_blocks, copies, min(limit or size, size), 4 * size**2 * 8)
@@ -102,17 +117,13 @@ def factor_at(
 
 
 def place_columns(prior: "Prior", parts: list[Float[np.ndarray, "N k"]]) -> Float[np.ndarray, "m q r"]:
-    """Columns over points and outputs from those of each block of `gram`: outputs that share a block get a copy each."""
-    q = prior.num_outputs
-    if prior.structure == "joint":
-        return parts[0].reshape(-1, q, parts[0].shape[1])
-    parts = parts * q if prior.structure == "shared" else parts
-    columns = np.zeros((parts[0].shape[0], q, sum(part.shape[1] for part in parts)))
-    start = 0
-    for output, part in enumerate(parts):
-        columns[:, output, start : start + part.shape[1]] = part
-        start += part.shape[1]
-    return columns
+    """Columns over points and outputs from the columns of each block of `gram`.
+
+    Args:
+        prior: the prior whose covariance is factored.
+        parts: the columns of each distinct block, (N, k) each. Outputs that share a block get a copy each.
+    """
+    return prior.blocks.place_columns(parts)
 
 
 def checked_factor(prior: "Prior", block: Float[np.ndarray, "N N"], *, rtol: float = 0.0):
@@ -142,27 +153,18 @@ def _eigen_columns(prior: "Prior", block, rtol: float, limit: int):
 def _cholesky_parts(prior: "Prior", points, plan: FactorPlan, rtol: float, captured: float):
     points = to_device(points)
     return [
-        _nonzero(*_cholesky_columns(prior, points, output, rtol, captured, plan.limit))
-        for output in range(plan.num_blocks)
+        _nonzero(*_cholesky_columns(prior, points, block, rtol, captured, plan.limit))
+        for block in range(plan.num_blocks)
     ]
 
 
 @eqx.filter_jit
-def _cholesky_columns(prior: "Prior", points, output: int, rtol: float, captured: float, limit: int):
-    q = prior.num_outputs
-    if prior.structure == "joint":
-        diagonal = prior.variance(points).ravel()
+def _cholesky_columns(prior: "Prior", points, block: int, rtol: float, captured: float, limit: int):
+    blocks = prior.blocks
+    diagonal = blocks.diagonal(points)[block]
 
-        def columns_at(index):
-            block = kernels.block_covariance(prior.kernel, points, points[index // q])  # pyright: ignore[reportArgumentType] - "joint" has one kernel
-            chosen = jnp.take_along_axis(block, (index % q)[None, None, :, None], axis=3)
-            return chosen.reshape(diagonal.shape[0], -1)
-    else:
-        kernel = prior.kernel[output] if isinstance(prior.kernel, tuple) else prior.kernel
-        diagonal = kernels.variance(kernel, points)
-
-        def columns_at(index):
-            return kernels.covariance(kernel, points, points[index])
+    def columns_at(pivots):
+        return blocks.columns(block, points, pivots)
 
     columns, remaining = pivoted_cholesky(columns_at, diagonal, rank=limit, rtol=rtol, captured=captured)
     total = jnp.sum(diagonal)
@@ -175,5 +177,4 @@ def _nonzero(columns, kept, total):
 
 
 def _kernel_name(prior: "Prior") -> str:
-    parts = prior.kernel if isinstance(prior.kernel, tuple) else (prior.kernel,)
-    return ", ".join(type(part).__name__ for part in parts)
+    return ", ".join(type(kernel).__name__ for kernel in prior.blocks.kernels)

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from fsplaplace import kernels
 from fsplaplace.host import double_precision, itemsize, resolve_budget, rows_that_fit
 from fsplaplace.prior._factor import PriorFactor, factor_at
+from fsplaplace.prior._structure import BlockStructure, structure_of
 
 
 class Prior(eqx.Module):
@@ -68,9 +69,20 @@ class Prior(eqx.Module):
     @property
     def structure(self) -> Literal["shared", "separate", "joint"]:
         """One kernel for independent outputs, one kernel each, or one covariance across outputs."""
-        if isinstance(self.kernel, tuple):
-            return "separate"
-        return "shared" if kernels.num_outputs(self.kernel) is None else "joint"
+        return self.blocks.name
+
+    @property
+    def blocks(self) -> BlockStructure:
+        """How the covariance falls into blocks: what every computation that depends on `structure` asks."""
+        return structure_of(self.kernel, self.num_outputs)
+
+    def independent_parts(self) -> list["Prior"]:
+        """Priors with mean zero of the parts of the function that are independent of each other.
+
+        One for each output, or one of all outputs for a multi-output kernel; in the order of the blocks of
+        `blocks.separated()`.
+        """
+        return [Prior(kernel) for kernel in self.blocks.separated().kernels]
 
     def mean_at(self, x: Float[Array, "n ..."]) -> Float[Array, "n q"]:
         r"""$\mu(x)$."""
@@ -82,21 +94,12 @@ class Prior(eqx.Module):
 
     def variance(self, x: Float[Array, "n ..."]) -> Float[Array, "n q"]:
         r"""$\mathrm{diag}\,\Sigma(x, x)$, per output. Time and memory $O(n q)$."""
-        x = _flatten(x)
-        if isinstance(self.kernel, tuple):
-            return jnp.stack([kernels.variance(part, x) for part in self.kernel], axis=1)
-        if self.structure == "joint":
-            return kernels.block_variance(self.kernel, x)
-        return jnp.broadcast_to(kernels.variance(self.kernel, x)[:, None], (x.shape[0], self.num_outputs))
+        blocks = self.blocks
+        return blocks.by_output(blocks.diagonal(_flatten(x)))
 
     def covariance(self, x: Float[Array, "n ..."], y: Float[Array, "m ..."]) -> Float[Array, "n q m q"]:
         r"""$\Sigma(x, y)$ between all points and outputs. Memory $O(n m q^2)$: for small sets."""
-        blocks = self.gram(x, y)
-        n, m, q = x.shape[0], y.shape[0], self.num_outputs
-        if self.structure == "joint":
-            return blocks.reshape(n, q, m, q)
-        blocks = jnp.broadcast_to(blocks, (q, n, m))
-        return jnp.einsum("onm,op->nomp", blocks, jnp.eye(q, dtype=blocks.dtype))
+        return self.blocks.whole(self.gram(x, y))
 
     def gram(self, x: Float[Array, "n ..."], y: Float[Array, "m ..."] | None = None) -> Float[Array, "b N M"]:
         r"""The distinct diagonal blocks of $\Sigma(x, y)$.
@@ -105,13 +108,7 @@ class Prior(eqx.Module):
         points first, for a multi-output kernel.
         """
         x = _flatten(x)
-        y = x if y is None else _flatten(y)
-        if isinstance(self.kernel, tuple):
-            return jnp.stack([kernels.covariance(part, x, y) for part in self.kernel])
-        if self.structure == "joint":
-            block = kernels.block_covariance(self.kernel, x, y)
-            return block.reshape(1, x.shape[0] * self.num_outputs, -1)
-        return kernels.covariance(self.kernel, x, y)[None]
+        return self.blocks.gram(x, x if y is None else _flatten(y))
 
     def gram_product(
         self,
@@ -125,9 +122,8 @@ class Prior(eqx.Module):
         Time $O(m^2 (d + q r))$; memory: one block of rows of $\Sigma$, at most half the budget.
         """
         x = _flatten(x)
-        repeats = {"shared": 1, "separate": self.num_outputs, "joint": self.num_outputs**2}[self.structure]
         # The kernel's distance and its value: two row blocks live at once.
-        row_bytes = 2 * repeats * x.shape[0] * itemsize(x.dtype)
+        row_bytes = 2 * self.blocks.numbers_per_pair * x.shape[0] * itemsize(x.dtype)
         rows = rows_that_fit(row_bytes, resolve_budget(memory_budget) / 2, most=x.shape[0])
         return _blocked_product(self, x, vectors, rows)
 
@@ -177,7 +173,7 @@ class Prior(eqx.Module):
             raise ValueError(
                 f"Prior.factor: captured is {captured}; pass a share of the variance, above 0 and at most 1"
             )
-        independent = 1 if self.structure == "joint" else self.num_outputs
+        independent = self.blocks.num_independent
         if rank is not None and rank < independent:
             raise ValueError(
                 f"Prior.factor: rank is {rank}; pass {independent} or more, one for each independent output, or None "
@@ -195,24 +191,11 @@ class Prior(eqx.Module):
 
     def to_blocks(self, values: Float[Array, "m q r"]) -> Float[Array, "b N c"]:
         """Right-hand sides for `gram`'s blocks from values at points and outputs."""
-        m, q, r = values.shape
-        match self.structure:
-            case "shared":
-                return values.reshape(1, m, q * r)
-            case "separate":
-                return values.transpose(1, 0, 2)
-            case _:
-                return values.reshape(1, m * q, r)
+        return self.blocks.to_blocks(values)
 
     def from_blocks(self, blocks: Float[Array, "b N c"]) -> Float[Array, "m q r"]:
         """The inverse of `to_blocks`."""
-        match self.structure:
-            case "shared":
-                return blocks.reshape(blocks.shape[1], self.num_outputs, -1)
-            case "separate":
-                return blocks.transpose(1, 0, 2)
-            case _:
-                return blocks.reshape(-1, self.num_outputs, blocks.shape[2])
+        return self.blocks.from_blocks(blocks)
 
 
 def _flatten(x: Float[Array, "n ..."]) -> Float[Array, "n d"]:

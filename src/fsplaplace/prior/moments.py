@@ -34,26 +34,19 @@ def gram(prior: "Prior", x: ArrayLike) -> Float[np.ndarray, "b N N"]:
 
 def covariance(prior: "Prior", x: ArrayLike) -> Float[np.ndarray, "nq nq"]:
     r"""$\Sigma(x, x)$ between all points and outputs, points first."""
-    blocks, q = gram(prior, x), prior.num_outputs
-    if prior.structure == "joint" or q == 1:
-        return blocks[0]
-    n = blocks.shape[1]
-    whole = np.zeros((n, q, n, q))
-    for output in range(q):
-        whole[:, output, :, output] = blocks[output % blocks.shape[0]]
-    return whole.reshape(n * q, n * q)
+    size = np.shape(x)[0] * prior.num_outputs
+    return prior.blocks.whole(gram(prior, x)).reshape(size, size)
 
 
 @in_float64
 def variance(prior: "Prior", x: ArrayLike) -> Float[np.ndarray, "n q"]:
     r"""$\mathrm{diag}\,\Sigma(x, x)$, per output. Time $O(n)$."""
-    n, q = np.shape(x)[0], prior.num_outputs
+    n = np.shape(x)[0]
     if n > _FEW:
         return np.asarray(_variance(prior, to_device(_flat(x))))
     parts = [np.asarray(_tile(prior, tile, tile)).diagonal(axis1=1, axis2=2) for tile in _tiles(prior, x)]
     diagonal = np.concatenate(parts, axis=1)
-    by_output = diagonal.reshape(-1, q) if prior.structure == "joint" else diagonal.T
-    return np.broadcast_to(by_output[:n], (n, q))
+    return prior.blocks.by_output(diagonal)[:n]
 
 
 @in_float64

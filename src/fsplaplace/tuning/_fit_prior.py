@@ -168,7 +168,7 @@ def _check_data(prior, X, y, likelihood, alpha_epsilon):
             f"num_outputs={targets.shape[1]} to Prior, or another y"
         )
     flat = np.ptp(targets, axis=0) == 0
-    if np.all(flat) or (prior.structure == "separate" and np.any(flat)):
+    if any(np.all(flat[list(outputs)]) for outputs in prior.blocks.outputs):
         output = int(np.argmax(flat))
         raise ValueError(
             f"fit_prior: output {output} of y is constant ({targets[0, output]:g} in all {targets.shape[0]} rows), so "

@@ -48,20 +48,13 @@ def profile_likelihood(
 
 def _blocks(prior: Prior, noise_variance, X, residual, design):
     """Independent Gaussians: covariances (b, N, N), their residuals (b, N, c) and designs (b, N, c, k)."""
-    n, q = residual.shape
-    gram = prior.gram(X)
-    noise = jnp.broadcast_to(noise_variance, (n, q)).astype(gram.dtype)
-    if prior.structure == "joint":
-        noise, residual, design = (
-            noise.reshape(1, n * q),
-            residual.reshape(1, n * q, 1),
-            design.reshape(1, n * q, 1, -1),
-        )
-    elif prior.structure == "shared" and jnp.ndim(noise_variance) == 0:
-        noise, residual, design = noise[:, 0][None], residual[None], design[None]
-    else:
-        gram = jnp.broadcast_to(gram, (q, n, n))
-        noise, residual, design = noise.T, residual.T[:, :, None], design.transpose(1, 0, 2)[:, :, None]
+    # Outputs share a block only if they share the noise, too.
+    blocks = prior.blocks if jnp.ndim(noise_variance) == 0 else prior.blocks.separated()
+    gram = blocks.gram(X, X)
+    noise = jnp.broadcast_to(noise_variance, residual.shape).astype(gram.dtype)
+    noise = blocks.to_blocks(noise[:, :, None])[:, :, 0]
+    residual = blocks.to_blocks(residual[:, :, None])
+    design = blocks.to_blocks(design).reshape(*residual.shape, design.shape[2])
     diagonal = jnp.diagonal(gram, axis1=1, axis2=2)
     noise = noise + _NUGGET * jnp.mean(diagonal, axis=1, keepdims=True)
     return gram + jax.vmap(jnp.diag)(noise), residual, design

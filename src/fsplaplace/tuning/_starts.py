@@ -3,60 +3,49 @@
 from typing import Any, NamedTuple
 
 import numpy as np
-from gpjax.kernels import (
-    AbstractKernel,
-    Constant,
-    Linear,
-    MultiOutputKernel,
-    Periodic,
-    Polynomial,
-    ProductKernel,
-    SumKernel,
-    White,
-)
+from gpjax.kernels import MultiOutputKernel, ProductKernel, SumKernel
 from gpjax.parameters import val
 from jaxtyping import Float
 from scipy.signal import lombscargle
 from scipy.spatial.distance import cdist
 
-from fsplaplace.kernels import Helmholtz
+from fsplaplace.kernels import Helmholtz, Start, nearest_entry, parameter_starts
 from fsplaplace.prior import Prior
 
+# Rows that are surveyed: all pairs of them are compared.
 _MOST_ROWS = 500
 
 
-class Start(NamedTuple):
-    """A first value and bounds, in the parameter's own units, each of the parameter's shape."""
-
-    value: np.ndarray
-    lower: np.ndarray
-    upper: np.ndarray
-
-
 class Starts(NamedTuple):
-    """Starts by the `id` of the parameter, and columns of X that never change."""
+    """What the data says about a prior's parameters.
+
+    Attributes:
+        by_id: first value and bounds, each of the parameter's shape, by the `id` of the parameter.
+        constant_columns: columns of X that never change.
+    """
 
     by_id: dict[int, Start]
     constant_columns: list[int]
 
 
 def starts_from_data(prior: Prior, X: Float[np.ndarray, "n d"], y: Float[np.ndarray, "n q"]) -> Starts:
-    """Length scales from distances between rows, variances from the targets', periods from a periodogram."""
+    """Length scales from distances between rows, variances from the targets', periods from a periodogram.
+
+    Args:
+        prior: whose parameters are to start.
+        X: inputs, one per row.
+        y: targets without their mean.
+    """
     survey = _Survey(X, y)
     found: dict[int, Start] = {}
-    if isinstance(prior.kernel, tuple):
-        for output, kernel in enumerate(prior.kernel):
-            survey.use_output(output)
-            _visit(kernel, survey, survey.variance, 1.0, found)
-    else:
-        _visit(prior.kernel, survey, survey.variance, 1.0, found)
+    for kernel, outputs in zip(prior.blocks.kernels, prior.blocks.outputs, strict=True):
+        _visit(kernel, survey.of_outputs(outputs), survey.variance_of(outputs), 1.0, found)
     return Starts(found, survey.constant_columns)
 
 
 def redundant_parameters(prior: Prior) -> frozenset[int]:
     """The `id` of parameters that say nothing the others do not say already: all but one scale of a product."""
-    parts = prior.kernel if isinstance(prior.kernel, tuple) else (prior.kernel,)
-    return frozenset(id(node) for part in parts for node in _redundant(part))
+    return frozenset(id(node) for kernel in prior.blocks.kernels for node in _redundant(kernel))
 
 
 def _redundant(kernel: Any) -> list:
@@ -78,7 +67,7 @@ def _redundant(kernel: Any) -> list:
 
 
 class _Survey:
-    """What the data says about scales."""
+    """What the data says about scales, for all columns and outputs."""
 
     def __init__(self, X: np.ndarray, y: np.ndarray):
         step = -(-X.shape[0] // _MOST_ROWS)
@@ -89,110 +78,134 @@ class _Survey:
         differences = np.abs(self.rows[:, None, :] - self.rows[None]).transpose(2, 0, 1)
         self.medians = np.array([_median_positive(part) for part in differences])
         self.output_variances = np.var(y, axis=0)
-        self.output = None
         self.covariance = np.atleast_2d(np.cov(y, rowvar=False, bias=True))
 
-    def use_output(self, output: int) -> None:
-        self.output = output
+    def variance_of(self, outputs: tuple[int, ...]) -> float:
+        return float(self.output_variances[list(outputs)].mean())
+
+    def of_outputs(self, outputs: tuple[int, ...]) -> "_View":
+        return _View(self, self.targets[:, list(outputs)].mean(axis=1))
+
+
+class _View(NamedTuple):
+    """The survey as the kernel of some outputs sees it.
+
+    Attributes:
+        survey: of all columns and outputs.
+        targets: the mean over those outputs, at the surveyed rows.
+    """
+
+    survey: _Survey
+    targets: Float[np.ndarray, " k"]
+
+    def for_kernel(self, kernel: Any, variance: float, spread: float) -> "_Summary":
+        """What one kernel without parts asks; see `_visit`."""
+        return _Summary(self.survey, self.targets, self.survey.columns[kernel.active_dims], variance, spread)
+
+
+class _Summary(NamedTuple):
+    """The `fsplaplace.kernels.DataSummary` of one kernel.
+
+    Attributes:
+        survey: of all columns and outputs.
+        targets: the mean over the kernel's outputs, at the surveyed rows.
+        columns: the columns that the kernel acts on.
+        variance: what the kernel is to explain.
+        spread: multiplies the start of length scales.
+    """
+
+    survey: _Survey
+    targets: Float[np.ndarray, " k"]
+    columns: np.ndarray
+    variance: float
+    spread: float
 
     @property
-    def variance(self) -> float:
-        values = self.output_variances
-        return float(values.mean() if self.output is None else values[self.output])
+    def mean_square(self) -> float:
+        return float(np.mean(np.sum(self.survey.rows[:, self.columns] ** 2, axis=1)))
 
-    def active(self, kernel) -> np.ndarray:
-        return self.columns[kernel.active_dims]
+    def lengthscale(self, shape: tuple[int, ...]) -> Start:
+        """Half the median distance between rows, times `spread`.
 
-    def lengthscale(self, columns: np.ndarray, shape: tuple[int, ...]) -> Start:
-        """The median distance, alone or per column; from a fraction of the distance between neighbours to far beyond
-        the range."""
-        varying = columns[self.ranges[columns] > 0]
+        Bounds go from a fraction of the distance between neighbours to a hundred times the range.
+        """
+        start = self._one_lengthscale() if int(np.prod(shape)) == 1 else self._lengthscale_per_column()
+        return start._replace(value=np.clip(start.value * self.spread, start.lower, start.upper))
+
+    def _one_lengthscale(self) -> Start:
+        varying = self.columns[self.survey.ranges[self.columns] > 0]
         if varying.size == 0:
-            return Start(*(np.ones(shape) for _ in range(3)))
-        if int(np.prod(shape)) == 1:
-            distances = cdist(self.rows[:, varying], self.rows[:, varying])
-            median = _median_positive(distances)
-            near = np.where(distances > 0, distances, np.inf).min(axis=1)
-            near = float(np.median(near[np.isfinite(near)]))
-            lower = min(0.1 * near, 1e-2 * median)
-            upper = 100 * float(np.linalg.norm(self.ranges[varying]))
-            return Start(*(np.full(shape, value) for value in (median / 2, lower, upper)))
-        spread = np.sqrt(varying.size)
-        used = self.ranges[columns] > 0
-        median = np.where(used, self.medians[columns], 1.0)
-        value = np.where(used, spread * median / 2, 1.0)
-        lower, upper = 1e-2 * median, 100 * spread * self.ranges[columns]
-        return Start(value, np.where(used, lower, 1.0), np.where(used, upper, 1.0))
+            return Start(1.0, 1.0, 1.0)
+        rows = self.survey.rows[:, varying]
+        distances = cdist(rows, rows)
+        median = _median_positive(distances)
+        near = np.where(distances > 0, distances, np.inf).min(axis=1)
+        near = float(np.median(near[np.isfinite(near)]))
+        upper = 100 * float(np.linalg.norm(self.survey.ranges[varying]))
+        return Start(median / 2, min(0.1 * near, 1e-2 * median), upper)
 
-    def period(self, columns: np.ndarray) -> tuple[float, float, float]:
-        """The highest peak of the periodogram of the detrended targets, with bounds."""
-        column = columns[np.argmax(self.ranges[columns])]
-        span = float(self.ranges[column]) or 1.0
-        x = self.rows[:, column]
-        values = self.targets.mean(axis=1) if self.output is None else self.targets[:, self.output]
+    def _lengthscale_per_column(self) -> Start:
+        ranges = self.survey.ranges[self.columns]
+        used = ranges > 0
+        # Distances over d columns are about sqrt(d) times those along one.
+        spread = np.sqrt(np.sum(used))
+        median = np.where(used, self.survey.medians[self.columns], 1.0)
+        parts = (spread * median / 2, 1e-2 * median, 100 * spread * ranges)
+        return Start(*(np.where(used, part, 1.0) for part in parts))
+
+    def period(self) -> Start:
+        """The highest peak of the periodogram of the detrended targets."""
+        column = self.columns[np.argmax(self.survey.ranges[self.columns])]
+        span = float(self.survey.ranges[column]) or 1.0
+        x = self.survey.rows[:, column]
         gaps = np.diff(np.unique(x))
         spacing = float(np.median(gaps)) if gaps.size else span
-        bounds = (max(spacing, 1e-4 * span), 2 * span)
-        if columns.size > 1 or x.size < 8:
-            return (span / 3, *bounds)
-        values = values - np.polyval(np.polyfit((x - x.mean()) / span, values, 1), (x - x.mean()) / span)
+        third = Start(span / 3, max(spacing, 1e-4 * span), 2 * span)
+        if self.columns.size > 1 or x.size < 8:
+            return third
+        centred = x - x.mean()
+        values = self.targets - np.polyval(np.polyfit(centred / span, self.targets, 1), centred / span)
         if not np.any(values):
-            return (span / 3, *bounds)
+            return third
         frequencies = np.linspace(1.0, max(2.0, span / (2 * spacing)), 2000) / span
-        power = lombscargle(x - x.mean(), values, 2 * np.pi * frequencies)
-        return (float(1 / frequencies[np.argmax(power)]), *bounds)
+        power = lombscargle(centred, values, 2 * np.pi * frequencies)
+        return third._replace(value=float(1 / frequencies[np.argmax(power)]))
 
 
-def _visit(kernel: Any, survey: _Survey, variance: float, spread: float, found: dict) -> None:
-    """Starts of one kernel that is to explain `variance`; `spread` sets terms of a sum on different length scales."""
+def _visit(kernel: Any, view: _View, variance: float, spread: float, found: dict[int, Start]) -> None:
+    """Find the starts of one kernel.
+
+    Args:
+        kernel: a kernel, which may have parts.
+        view: the data.
+        variance: what the kernel is to explain.
+        spread: multiplies the start of length scales, so that terms of a sum begin on different ones.
+        found: where starts are put, by the `id` of the parameter.
+    """
     if isinstance(kernel, SumKernel):
         count = len(kernel.kernels)
         for position, part in enumerate(kernel.kernels):
             shrink = 10.0 ** (-position / max(1, count - 1))
-            _visit(part, survey, variance / count, spread * shrink, found)
+            _visit(part, view, variance / count, spread * shrink, found)
     elif isinstance(kernel, ProductKernel):
         first, *others = kernel.kernels
         for part in others:
             variance = variance / _scale_of(part)
-            _visit(part, survey, 1.0, spread, found)
-        _visit(first, survey, variance, spread, found)
+            _visit(part, view, 1.0, spread, found)
+        _visit(first, view, variance, spread, found)
     elif isinstance(kernel, Helmholtz):
         parts = [part for part in (kernel.potential, kernel.stream) if part is not None]
+        scale = view.for_kernel(kernel, variance, 1.0).lengthscale(()).value * spread
         for part in parts:
-            scale = survey.lengthscale(survey.active(kernel), ()).value * spread
-            _visit(part, survey, float(variance / len(parts) * scale**2), spread, found)
+            _visit(part, view, float(variance / len(parts) * scale**2), spread, found)
     elif isinstance(kernel, MultiOutputKernel):
         for matrix, latent in kernel.components:
-            _coregionalisation(matrix, survey, _scale_of(latent) * len(kernel.components), found)
-            _visit(latent, survey, 1.0, spread, found)
+            _coregionalisation(matrix, view.survey, _scale_of(latent) * len(kernel.components), found)
+            _visit(latent, view, 1.0, spread, found)
     else:
-        _leaf(kernel, survey, variance, spread, found)
-
-
-def _leaf(kernel: AbstractKernel, survey: _Survey, variance: float, spread: float, found: dict) -> None:
-    columns = survey.active(kernel)
-    if (node := getattr(kernel, "variance", None)) is not None:
-        size = variance
-        if isinstance(kernel, Linear | Polynomial):
-            size = variance / max(float(np.mean(np.sum(survey.rows[:, columns] ** 2, axis=1))), 1e-300)
-        elif isinstance(kernel, White):
-            size = 0.1 * variance
-        _place(found, node, size, 1e-6 * size, 1e4 * size)
-    if isinstance(kernel, Constant):
-        _place(found, kernel.constant, variance, 0.0, 1e4 * variance)
-    if (node := getattr(kernel, "lengthscale", None)) is not None:
-        shape = np.shape(val(node))
-        if isinstance(kernel, Periodic):
-            # Its length scale is in units of the period's phase, not of the inputs.
-            _place(found, node, 1.0, 0.05, 50.0)
-        else:
-            start = survey.lengthscale(columns, shape)
-            value = np.clip(start.value * spread, start.lower, start.upper)
-            found[id(node)] = start._replace(value=value)
-    if (node := getattr(kernel, "period", None)) is not None:
-        _place(found, node, *survey.period(columns))
-    if (node := getattr(kernel, "alpha", None)) is not None:
-        _place(found, node, 1.0, 1e-2, 1e3)
+        for name, start in parameter_starts(kernel, view.for_kernel(kernel, variance, spread)).items():
+            node = getattr(kernel, name)
+            found[id(node)] = Start(*(np.broadcast_to(part, np.shape(val(node))) for part in start))
 
 
 def _coregionalisation(matrix, survey: _Survey, scale: float, found: dict) -> None:
@@ -207,16 +220,13 @@ def _coregionalisation(matrix, survey: _Survey, scale: float, found: dict) -> No
     found[id(matrix.kappa)] = Start(rest, 1e-6 * variances, 1e4 * variances)
 
 
-def _place(found: dict, node, value: float, lower: float, upper: float) -> None:
-    shape = np.shape(val(node))
-    found[id(node)] = Start(*(np.full(shape, number) for number in (value, lower, upper)))
-
-
 def _own_scale(kernel: Any) -> list:
     """The parameters that scale the whole of a factor and nothing else."""
     if isinstance(kernel, SumKernel | ProductKernel | MultiOutputKernel):
         return []
-    return [node for name in ("variance", "constant") if (node := getattr(kernel, name, None)) is not None]
+    name = nearest_entry(kernel).scale
+    node = None if name is None else getattr(kernel, name, None)
+    return [] if node is None else [node]
 
 
 def _scale_of(kernel: Any) -> float:
