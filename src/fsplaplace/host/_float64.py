@@ -17,9 +17,9 @@ T = TypeVar("T")
 def in_float64(function: Callable[P, T]) -> Callable[P, T]:
     """Decorator: the function works in float64, whatever mode the process runs JAX in.
 
-    Inside, x64 mode is on, and the floating-point arrays among the arguments, also those within pytrees such as a prior or a
-    likelihood, are float64. What is no pytree, for instance an estimator, comes in as it is. What the function returns is not
-    cast back. Cost: one copy of every array that was not float64.
+    Inside, x64 mode is on, and the floating-point arrays among the arguments are float64, also those within pytrees such as
+    a prior or a likelihood. Dicts come in with their keys sorted; what is no pytree, for instance an estimator, comes in as
+    it is. What the function returns is not cast back. Cost: one copy of every array that was not float64.
     """
 
     @functools.wraps(function)
