@@ -104,3 +104,17 @@ def test_growth_is_measured_beside_the_plan(run):
     rows = run("scale", "--quick", "--only", "growth")
     assert {row["axis"] for row in rows} == {"n", "p", "m"}
     assert all(0.5 < row["planned"] / row["bytes"] < 2 for row in rows)
+
+
+@pytest.mark.slow
+def test_structure_of_this_tree_is_measured(run):
+    (row,) = run("structure", "--quick")
+    values = row["values"]
+    assert row["tree"] == "after"
+    assert values["files at the root"] == len(list((BENCHMARKS.parent / "src" / "fsplaplace").glob("*.py")))
+    assert values["import cycles of modules, at import"] == "0 in 0 modules"
+    switches = {name: int(value.split()[0]) for name, value in values.items() if "switches" in name}
+    assert (
+        0 < switches["`laplace`, warm: switches between files"] <= switches["`laplace`, cold: switches between files"]
+    )
+    assert values["programs of a cold posterior"] > 0

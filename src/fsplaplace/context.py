@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
+from numpy.typing import ArrayLike
 from scipy.spatial import KDTree
 from scipy.stats import qmc
 
@@ -253,7 +254,7 @@ class Mixture(Sampler):
         return [(part, self.samplers[part], count) for part, count in enumerate(counts) if count > 0]
 
 
-def around(X: Float[ArrayLike, "n d"], *, margin: float = 0.5, jitter: float = 0.2) -> Mixture:
+def around(X: ArrayLike, *, margin: float = 0.5, jitter: float = 0.2) -> Mixture:
     """Half uniform in the box of the data widened on each side, half jittered training inputs: the default.
 
     The box alone leaves the data's own neighbourhood uncovered in many dimensions, and the data alone says nothing
@@ -278,7 +279,7 @@ def around(X: Float[ArrayLike, "n d"], *, margin: float = 0.5, jitter: float = 0
     return Mixture([Uniform(low - reach, high + reach), Data(points, jitter=jitter * values.std(axis=0))])
 
 
-def throughout(X: Float[ArrayLike, "n d"], *, neighbours: int = 6) -> Sampler:
+def throughout(X: ArrayLike, *, neighbours: int = 6) -> Sampler:
     """Around the data (two fifths), between neighbouring rows (two fifths) and between any two: `laplace`'s default.
 
     `around` alone misses the set that real inputs fill: on five tables of the UCI repository the points between

@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, ArrayLike, Float, Int, Shaped
+from jaxtyping import Array, Float, Int, Shaped
+from numpy.typing import ArrayLike
 from paramax import non_trainable, unwrap
 
 from fsplaplace.host import to_device

@@ -6,7 +6,9 @@ import jax.numpy as jnp
 from gpjax.mean_functions import AbstractMeanFunction
 from gpjax.mean_functions import Constant as Constant
 from gpjax.parameters import val
-from jaxtyping import Array, ArrayLike, Float
+from gpjax.typing import Array as AnyArray
+from jaxtyping import Array, Float
+from numpy.typing import ArrayLike
 
 
 class Linear(AbstractMeanFunction):
@@ -32,7 +34,7 @@ class Linear(AbstractMeanFunction):
                 f"Linear: slope has shape {jnp.shape(val(self.slope))}; pass (d,), or (d, q) for q outputs"
             )
 
-    def __call__(self, x: Float[Array, "n d"]) -> Float[Array, "n q"]:
+    def __call__(self, x: Float[AnyArray, "n d"]) -> Float[Array, "n q"]:
         slope = jnp.asarray(val(self.slope))
         slope = slope[:, None] if slope.ndim == 1 else slope
         if slope.shape[0] != x.shape[1]:

@@ -14,18 +14,19 @@ import jax.numpy as jnp
 from jax.core import Tracer
 from jax.scipy.special import entr, logsumexp, xlog1py
 from jax.scipy.stats import norm
-from jaxtyping import Array, ArrayLike, Float, Int
+from jaxtyping import Array, Float, Int
+from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
 # --- Gaussian regression ------------------------------------------------------------------------------------
 
 
 def expected_log_likelihood(
-    y: Float[ArrayLike, "n *q"],
-    mean: Float[ArrayLike, "n *q"],
-    variance: Float[ArrayLike, "n *q"],
+    y: ArrayLike,
+    mean: ArrayLike,
+    variance: ArrayLike,
     *,
-    noise_variance: Float[ArrayLike, "*q_or_n_q"],
+    noise_variance: ArrayLike,
     per_point: bool = False,
 ) -> Float[Array, ""] | Float[Array, " n"]:
     """Expected log-likelihood of a Gaussian posterior under Gaussian noise, E_q log p(y|f).
@@ -48,11 +49,11 @@ def expected_log_likelihood(
 
 
 def log_predictive_density(
-    y: Float[ArrayLike, "n *q"],
-    mean: Float[ArrayLike, "n *q"],
-    variance: Float[ArrayLike, "n *q"],
+    y: ArrayLike,
+    mean: ArrayLike,
+    variance: ArrayLike,
     *,
-    noise_variance: Float[ArrayLike, "*q_or_n_q"],
+    noise_variance: ArrayLike,
     per_point: bool = False,
 ) -> Float[Array, ""] | Float[Array, " n"]:
     """Log predictive density of a Gaussian posterior under Gaussian noise, log E_q p(y|f).
@@ -68,21 +69,21 @@ def log_predictive_density(
     return _average(terms.sum(axis=1), per_point)
 
 
-def mse(y: Float[ArrayLike, "n *q"], mean: Float[ArrayLike, "n *q"]) -> Float[Array, ""]:
+def mse(y: ArrayLike, mean: ArrayLike) -> Float[Array, ""]:
     """Mean squared error, averaged over points and outputs; O(n q)."""
     y, mean = _regression_arrays(y=y, mean=mean)
     return jnp.mean((y - mean) ** 2)
 
 
-def rmse(y: Float[ArrayLike, "n *q"], mean: Float[ArrayLike, "n *q"]) -> Float[Array, ""]:
+def rmse(y: ArrayLike, mean: ArrayLike) -> Float[Array, ""]:
     """Root of the mean squared error over points and outputs; O(n q)."""
     return jnp.sqrt(mse(y, mean))
 
 
 def crps(
-    y: Float[ArrayLike, "n *q"],
-    mean: Float[ArrayLike, "n *q"],
-    std: Float[ArrayLike, "n *q"],
+    y: ArrayLike,
+    mean: ArrayLike,
+    std: ArrayLike,
     *,
     per_point: bool = False,
 ) -> Float[Array, ""] | Float[Array, " n"]:
@@ -100,9 +101,9 @@ def crps(
 
 
 def interval_coverage(
-    y: Float[ArrayLike, "n *q"],
-    mean: Float[ArrayLike, "n *q"],
-    std: Float[ArrayLike, "n *q"],
+    y: ArrayLike,
+    mean: ArrayLike,
+    std: ArrayLike,
     *,
     level: float = 0.9,
 ) -> Float[Array, ""]:
@@ -117,7 +118,7 @@ def interval_coverage(
     return jnp.mean(jnp.where(jnp.isnan(gap), gap, gap <= 0))
 
 
-def interval_width(std: Float[ArrayLike, "n *q"], *, level: float = 0.9) -> Float[Array, ""]:
+def interval_width(std: ArrayLike, *, level: float = 0.9) -> Float[Array, ""]:
     """Average length `2 Phi^-1((1 + level) / 2) std` of the interval of `interval_coverage`; O(n q)."""
     (std,) = _regression_arrays(std=std)
     return 2 * _half_width(level) * jnp.mean(std)
@@ -128,7 +129,7 @@ def interval_width(std: Float[ArrayLike, "n *q"], *, level: float = 0.9) -> Floa
 
 
 def expected_log_likelihood_from_logits(
-    labels: Int[ArrayLike, " n"], logits: Float[ArrayLike, "s n c"], *, per_point: bool = False
+    labels: ArrayLike, logits: ArrayLike, *, per_point: bool = False
 ) -> Float[Array, ""] | Float[Array, " n"]:
     """Expected log-likelihood of a categorical model, `1/s sum_s log softmax(f_s)[label]`.
 
@@ -139,7 +140,7 @@ def expected_log_likelihood_from_logits(
 
 
 def log_predictive_density_from_logits(
-    labels: Int[ArrayLike, " n"], logits: Float[ArrayLike, "s n c"], *, per_point: bool = False
+    labels: ArrayLike, logits: ArrayLike, *, per_point: bool = False
 ) -> Float[Array, ""] | Float[Array, " n"]:
     """Log predictive density of a categorical model, `log 1/s sum_s softmax(f_s)[label]`, by log-sum-exp.
 
@@ -150,26 +151,24 @@ def log_predictive_density_from_logits(
 
 
 def log_predictive_density_from_probabilities(
-    labels: Int[ArrayLike, " n"], probabilities: Float[ArrayLike, "n c"], *, per_point: bool = False
+    labels: ArrayLike, probabilities: ArrayLike, *, per_point: bool = False
 ) -> Float[Array, ""] | Float[Array, " n"]:
     """Log predictive density `log p[label]` when only the averaged probabilities (n, c) are at hand; O(n)."""
     return _average(jnp.log(_label_entries(labels, _class_array("probabilities", probabilities, 2))), per_point)
 
 
-def predictive_probabilities(logits: Float[ArrayLike, "s n c"]) -> Float[Array, "n c"]:
+def predictive_probabilities(logits: ArrayLike) -> Float[Array, "n c"]:
     """Monte-Carlo class probabilities `1/s sum_s softmax(f_s)`; O(s n c)."""
     return jax.nn.softmax(_class_array("logits", logits, 3), axis=-1).mean(axis=0)
 
 
-def accuracy(labels: Int[ArrayLike, " n"], probabilities: Float[ArrayLike, "n c"]) -> Float[Array, ""]:
+def accuracy(labels: ArrayLike, probabilities: ArrayLike) -> Float[Array, ""]:
     """Fraction of points whose most probable class is the label (first of tied classes counts); O(n c)."""
     probabilities = _class_array("probabilities", probabilities, 2)
     return jnp.mean(_hits(_labels(labels, probabilities), probabilities))
 
 
-def expected_calibration_error(
-    labels: Int[ArrayLike, " n"], probabilities: Float[ArrayLike, "n c"], *, num_bins: int = 15
-) -> Float[Array, ""]:
+def expected_calibration_error(labels: ArrayLike, probabilities: ArrayLike, *, num_bins: int = 15) -> Float[Array, ""]:
     """Expected calibration error of the most probable class over equal-width confidence bins.
 
     `ECE = sum_b n_b / n |accuracy_b - confidence_b|`, bin b holding the points with confidence in
@@ -187,25 +186,25 @@ def expected_calibration_error(
     return jnp.abs(gaps).sum() / hits.size
 
 
-def brier_score(labels: Int[ArrayLike, " n"], probabilities: Float[ArrayLike, "n c"]) -> Float[Array, ""]:
+def brier_score(labels: ArrayLike, probabilities: ArrayLike) -> Float[Array, ""]:
     """Brier score `1/n sum_i sum_c (p_ic - 1[c = label_i])^2`, between 0 and 2; O(n c)."""
     probabilities = _class_array("probabilities", probabilities, 2)
     at_label = _label_entries(labels, probabilities)
     return jnp.mean((probabilities**2).sum(axis=-1) - at_label**2 + (1 - at_label) ** 2)
 
 
-def predictive_entropy(probabilities: Float[ArrayLike, "n c"]) -> Float[Array, " n"]:
+def predictive_entropy(probabilities: ArrayLike) -> Float[Array, " n"]:
     """Entropy of the averaged prediction, `-sum_c p_c log p_c`, nats per point (total part); O(n c)."""
     return entr(_class_array("probabilities", probabilities, 2)).sum(axis=-1)
 
 
-def expected_entropy(logits: Float[ArrayLike, "s n c"]) -> Float[Array, " n"]:
+def expected_entropy(logits: ArrayLike) -> Float[Array, " n"]:
     """Average over samples of each sample's entropy, nats per point (aleatoric part); O(s n c)."""
     probabilities = jax.nn.softmax(_class_array("logits", logits, 3), axis=-1)
     return entr(probabilities).sum(axis=-1).mean(axis=0)
 
 
-def mutual_information(logits: Float[ArrayLike, "s n c"]) -> Float[Array, " n"]:
+def mutual_information(logits: ArrayLike) -> Float[Array, " n"]:
     """Mutual information of label and function, in nats, per point (epistemic part).
 
     `I = H[p] - mean_s H[p_s] = mean_s sum_c p_c phi(p_sc / p_c)` with p = mean_s p_s and
@@ -223,7 +222,7 @@ def mutual_information(logits: Float[ArrayLike, "s n c"]) -> Float[Array, " n"]:
 # --- Out-of-distribution detection --------------------------------------------------------------------------
 
 
-def ood_accuracy(in_scores: Float[ArrayLike, " n"], out_scores: Float[ArrayLike, " m"]) -> Float[Array, ""]:
+def ood_accuracy(in_scores: ArrayLike, out_scores: ArrayLike) -> Float[Array, ""]:
     """Accuracy of the best single threshold that calls scores above it out-of-distribution.
 
     `max_t (#{in <= t} + #{out > t}) / (n + m)` over all t, infinite ones included, hence at least
@@ -238,7 +237,7 @@ def ood_accuracy(in_scores: Float[ArrayLike, " n"], out_scores: Float[ArrayLike,
     return jnp.where(jnp.isnan(thresholds).any(), jnp.nan, best)
 
 
-def auroc(in_scores: Float[ArrayLike, " n"], out_scores: Float[ArrayLike, " m"]) -> Float[Array, ""]:
+def auroc(in_scores: ArrayLike, out_scores: ArrayLike) -> Float[Array, ""]:
     """Area under the ROC curve, `P(out > in) + P(out = in) / 2`; by sorting, O((n + m) log n)."""
     in_scores, out_scores = _scores(in_scores=in_scores, out_scores=out_scores)
     ordered = jnp.sort(in_scores)

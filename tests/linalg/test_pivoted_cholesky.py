@@ -37,7 +37,7 @@ def test_factor_is_exact_at_full_rank(x64):
 
 def test_stops_at_the_relative_tolerance(dtype, covariance):
     columns, remaining = factor(covariance, rank=40, rtol=1e-3)
-    used = np.count_nonzero(columns.any(axis=0))
+    used = int(np.count_nonzero(columns.any(axis=0)))
     assert used < 40
     assert remaining.max() <= 1e-3 * 2.0
     # One column fewer would not have been enough.
@@ -47,7 +47,7 @@ def test_stops_at_the_relative_tolerance(dtype, covariance):
 
 def test_stops_at_the_wanted_share_of_the_trace(x64, covariance):
     columns, _ = factor(covariance, rank=40, rtol=1e-12, captured=0.99)
-    used = np.count_nonzero(columns.any(axis=0))
+    used = int(np.count_nonzero(columns.any(axis=0)))
     assert 0.99 <= np.sum(columns**2) / np.trace(covariance) < 1
     fewer, _ = factor(covariance, rank=used - 1, rtol=1e-12)
     assert np.sum(fewer**2) / np.trace(covariance) < 0.99

@@ -1,6 +1,8 @@
 """One dtype rule: compute in the parameters' dtype, and small dense problems in float64."""
 
-from typing import TypeVar
+import functools
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
 import equinox as eqx
 import jax
@@ -8,7 +10,25 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def in_float64(function: Callable[P, T]) -> Callable[P, T]:
+    """Decorator: the function works in float64, whatever mode the process runs JAX in.
+
+    Inside, x64 mode is on, and the floating-point arrays among the arguments are float64, also those within pytrees such as
+    a prior or a likelihood. Dicts come in with their keys sorted; what is no pytree, for instance an estimator, comes in as
+    it is. What the function returns is not cast back. Cost: one copy of every array that was not float64.
+    """
+
+    @functools.wraps(function)
+    def double(*args: P.args, **kwargs: P.kwargs) -> T:
+        with jax.enable_x64(True):
+            args, kwargs = to_double((args, kwargs))
+            return function(*args, **kwargs)
+
+    return double
 
 
 def cast(tree: T, dtype) -> T:
@@ -29,7 +49,7 @@ def to_device(values, dtype=None) -> jax.Array:
 
 
 def to_double(tree: T) -> T:
-    """The tree in float64. Call it inside `with jax.enable_x64(True)`."""
+    """The tree in float64. It stays so inside `in_float64` only: without x64 mode JAX has no float64."""
     return cast(tree, jnp.float64)
 
 

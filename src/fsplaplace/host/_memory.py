@@ -1,10 +1,11 @@
-"""How much memory a computation may take, how many rows fit in it, and blocks of so many."""
+"""How much memory a computation may take, and how many rows fit in it."""
 
 import os
 
 import jax.numpy as jnp
 import numpy as np
 
+# Rows of up to this many bytes are kept between passes; larger data is read in blocks of at most the second number.
 _KEPT = 256 * 2**20
 _STREAMED = 16 * 2**20
 
@@ -24,15 +25,18 @@ def rows_that_fit(bytes_per_row: float, budget: float, *, most: int) -> int:
 
 
 def rows_of_data(bytes_per_row: float, budget: float, *, num_rows: int) -> int:
-    """Rows of data in a block: all, to be kept between passes, where they take a quarter of the budget and at most 256 MiB;
-    else small blocks that are computed anew in each pass, so that memory does not grow with the data."""
+    """Rows of data in a block.
+
+    All of them, kept between passes, if they take at most a quarter of the budget and 256 MiB. Otherwise blocks of at most
+    16 MiB, computed anew in each pass, so that memory does not grow with the data.
+    """
     if num_rows * bytes_per_row <= min(budget / 4, _KEPT):
         return num_rows
     return rows_that_fit(bytes_per_row, min(budget / 4, _STREAMED), most=num_rows)
 
 
 def pad_rows(x: np.ndarray, rows: int) -> np.ndarray:
-    """The last row repeated until there are so many."""
+    """`x` with its last row repeated until there are `rows` rows."""
     missing = rows - x.shape[0]
     return np.concatenate([x, np.broadcast_to(x[-1:], (missing, *x.shape[1:]))]) if missing else x
 

@@ -8,7 +8,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 @contextmanager
 def progress_bar(title: str, *, total: int, show: bool) -> Iterator[Callable[[int, str], None]]:
-    """Yields `report(done, note)`; draws nothing unless `show` is true and the output is a terminal."""
+    """Yields `report(done, note)`; draws nothing unless `show` is true and the output is a terminal.
+
+    Args:
+        title: text before the bar.
+        total: the value of `done` at the end.
+        show: False silences the bar.
+    """
     columns = (
         TextColumn(title),
         BarColumn(),

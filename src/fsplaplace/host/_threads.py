@@ -20,8 +20,14 @@ def one_blas_thread() -> AbstractContextManager:
 
 
 def blas_threads_for(operations: float) -> AbstractContextManager:
-    """As many BLAS threads as the process had at first, inside `one_blas_thread`, too, for a product of so many floating-point
-    operations; no change for a small one, which gains little and loses where the other cores are busy."""
+    """The BLAS threads for one matrix product.
+
+    A large product gets as many as the process started with, also inside `one_blas_thread`. A small one changes nothing: it
+    gains little from more threads, and loses when the other cores are busy.
+
+    Args:
+        operations: floating-point operations of the product, $2 n m k$ for an n x k by a k x m matrix.
+    """
     if operations < _LARGE:
         return nullcontext()
     return _controller().limit(limits=_at_first(), user_api="blas")

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Array, Float
@@ -24,6 +24,7 @@ class Start(NamedTuple):
     upper: float | np.ndarray
 
 
+@runtime_checkable
 class DataSummary(Protocol):
     """What data says about the columns that one kernel acts on."""
 

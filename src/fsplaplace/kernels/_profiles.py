@@ -17,12 +17,12 @@ def rbf(s: Float[Array, "..."]) -> Float[Array, "..."]:
     return jnp.exp(-0.5 * s)
 
 
-def rational_quadratic(s: Float[Array, "..."], alpha: Float[Array, ""]) -> Float[Array, "..."]:
+def rational_quadratic(s: Float[Array, "..."], alpha: float | Float[Array, ""]) -> Float[Array, "..."]:
     """(1 + s / 2α)^-α; log1p keeps large α, where the kernel tends to the RBF, accurate."""
     return jnp.exp(-alpha * jnp.log1p(0.5 * s / alpha))
 
 
-def powered_exponential(s: Float[Array, "..."], power: Float[Array, ""]) -> Float[Array, "..."]:
+def powered_exponential(s: Float[Array, "..."], power: float | Float[Array, ""]) -> Float[Array, "..."]:
     """exp(-r^κ) with r = √s; log and exp vectorise on the CPU where a power does not."""
     return jnp.exp(-jnp.exp(0.5 * power * jnp.log(jnp.maximum(s, _DISTANCE_FLOOR))))
 

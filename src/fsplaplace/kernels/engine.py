@@ -12,13 +12,14 @@ import jax.numpy as jnp
 import lineax as lx
 from gpjax.kernels import AbstractKernel, DenseKernelComputation, ProductKernel, SumKernel
 from gpjax.kernels.computations import AbstractKernelComputation
+from gpjax.typing import Array as AnyArray
 from jaxtyping import Array, Float
 
 from ._pairs import Pairs
 from ._registry import exact_entry
 
 
-def covariance(kernel: AbstractKernel, x: Float[Array, "n d"], y: Float[Array, "m d"]) -> Float[Array, "n m"]:
+def covariance(kernel: AbstractKernel, x: Float[AnyArray, "n d"], y: Float[AnyArray, "m d"]) -> Float[Array, "n m"]:
     """Covariance matrix K_ij = k(x_i, y_j) of a scalar kernel.
 
     Stationary GPJax kernels and their sums and products are elementwise functions of squared distances,
@@ -40,7 +41,7 @@ def covariance(kernel: AbstractKernel, x: Float[Array, "n d"], y: Float[Array, "
 
 
 def covariances(
-    kernels: Sequence[AbstractKernel], x: Float[Array, "n d"], y: Float[Array, "m d"]
+    kernels: Sequence[AbstractKernel], x: Float[AnyArray, "n d"], y: Float[AnyArray, "m d"]
 ) -> list[Float[Array, "n m"]]:
     """`covariance` of several kernels on the same points, which share their distances."""
     x, y = jnp.asarray(x), jnp.asarray(y)
@@ -51,7 +52,7 @@ def covariances(
     return [_evaluate(kernel, pairs) for kernel in kernels]
 
 
-def variance(kernel: AbstractKernel, x: Float[Array, "n d"]) -> Float[Array, " n"]:
+def variance(kernel: AbstractKernel, x: Float[AnyArray, "n d"]) -> Float[Array, " n"]:
     """Prior variance k(x_i, x_i) of a scalar kernel, the diagonal of `covariance(kernel, x, x)`.
 
     Args:
@@ -72,11 +73,11 @@ class GemmComputation(AbstractKernelComputation):
     """GPJax compute engine that calls `covariance`, for `RBF(compute_engine=GemmComputation())`."""
 
     def _cross_covariance(
-        self, kernel: AbstractKernel, x: Float[Array, "n d"], y: Float[Array, "m d"]
+        self, kernel: AbstractKernel, x: Float[AnyArray, "n d"], y: Float[AnyArray, "m d"]
     ) -> Float[Array, "n m"]:
         return covariance(kernel, x, y)
 
-    def _diagonal(self, kernel: AbstractKernel, inputs: Float[Array, "n d"]) -> lx.AbstractLinearOperator:
+    def _diagonal(self, kernel: AbstractKernel, inputs: Float[AnyArray, "n d"]) -> lx.AbstractLinearOperator:
         diagonal = lx.DiagonalLinearOperator(variance(kernel, inputs))
         return lx.TaggedLinearOperator(diagonal, lx.positive_semidefinite_tag)
 

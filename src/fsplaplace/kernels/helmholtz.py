@@ -6,6 +6,7 @@ import operator
 import jax
 import jax.numpy as jnp
 from gpjax.kernels import AbstractKernel
+from gpjax.typing import Array as AnyArray
 from jaxtyping import Array, Float
 
 from .engine import covariance
@@ -54,7 +55,7 @@ class Helmholtz(BlockKernel):
         """Two: the components of the field."""
         return 2
 
-    def block_covariance(self, x: Float[Array, "n d"], y: Float[Array, "m d"]) -> Float[Array, "n 2 m 2"]:
+    def block_covariance(self, x: Float[AnyArray, "n d"], y: Float[AnyArray, "m d"]) -> Float[Array, "n 2 m 2"]:
         """Covariance of component a at x_i with component b at y_j.
 
         Args:

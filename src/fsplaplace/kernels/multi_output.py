@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import lineax as lx
 from gpjax.kernels import AbstractKernel, MultiOutputKernel
 from gpjax.kernels.computations import AbstractKernelComputation
+from gpjax.typing import Array as AnyArray
 from jaxtyping import Array, Float
 
 from .engine import covariances, variance
@@ -20,7 +21,9 @@ def num_outputs(kernel: AbstractKernel) -> int | None:
     return kernel.num_outputs if isinstance(kernel, BlockKernel | MultiOutputKernel) else None
 
 
-def block_covariance(kernel: AbstractKernel, x: Float[Array, "n d"], y: Float[Array, "m d"]) -> Float[Array, "n q m q"]:
+def block_covariance(
+    kernel: AbstractKernel, x: Float[AnyArray, "n d"], y: Float[AnyArray, "m d"]
+) -> Float[Array, "n q m q"]:
     """Covariance of output a at x_i with output b at y_j, in place [i, a, j, b].
 
     For GPJax's ICM and LCM kernels this is sum_r B^r_ab k^r(x_i, y_j); their own `cross_covariance` holds the
@@ -46,7 +49,7 @@ def block_covariance(kernel: AbstractKernel, x: Float[Array, "n d"], y: Float[Ar
     return functools.reduce(operator.add, blocks)
 
 
-def block_variance(kernel: AbstractKernel, x: Float[Array, "n d"]) -> Float[Array, "n q"]:
+def block_variance(kernel: AbstractKernel, x: Float[AnyArray, "n d"]) -> Float[Array, "n q"]:
     """Variance of every output at every point, the diagonal of `block_covariance(kernel, x, x)`.
 
     Args:
@@ -70,13 +73,13 @@ class BlockComputation(AbstractKernelComputation):
     """GPJax compute engine of a `BlockKernel`: matrices output by output, as GPJax's ICM and LCM kernels."""
 
     def _cross_covariance(
-        self, kernel: "BlockKernel", x: Float[Array, "n d"], y: Float[Array, "m d"]
+        self, kernel: "BlockKernel", x: Float[AnyArray, "n d"], y: Float[AnyArray, "m d"]
     ) -> Float[Array, "qn qm"]:
         blocks = kernel.block_covariance(x, y)
         n, q, m, _ = blocks.shape
         return blocks.transpose(1, 0, 3, 2).reshape(q * n, q * m)
 
-    def _diagonal(self, kernel: "BlockKernel", inputs: Float[Array, "n d"]) -> lx.AbstractLinearOperator:
+    def _diagonal(self, kernel: "BlockKernel", inputs: Float[AnyArray, "n d"]) -> lx.AbstractLinearOperator:
         diagonal = lx.DiagonalLinearOperator(kernel.block_variance(inputs).T.reshape(-1))
         return lx.TaggedLinearOperator(diagonal, lx.positive_semidefinite_tag)
 
@@ -93,14 +96,14 @@ class BlockKernel(AbstractKernel):
         """Number of outputs q."""
 
     @abc.abstractmethod
-    def block_covariance(self, x: Float[Array, "n d"], y: Float[Array, "m d"]) -> Float[Array, "n q m q"]:
+    def block_covariance(self, x: Float[AnyArray, "n d"], y: Float[AnyArray, "m d"]) -> Float[Array, "n q m q"]:
         """Covariance of output a at x_i with output b at y_j."""
 
-    def block_variance(self, x: Float[Array, "n d"]) -> Float[Array, "n q"]:
+    def block_variance(self, x: Float[AnyArray, "n d"]) -> Float[Array, "n q"]:
         """Variance of every output at x_i."""
         return jax.vmap(lambda point: jnp.diag(self(point, point)))(jnp.asarray(x))
 
-    def __call__(self, x: Float[Array, " d"], y: Float[Array, " d"]) -> Float[Array, "q q"]:
+    def __call__(self, x: Float[AnyArray, " d"], y: Float[AnyArray, " d"]) -> Float[Array, "q q"]:
         """The q x q covariance of the outputs at one pair of points."""
         return self.block_covariance(x[None], y[None])[0, :, 0, :]
 

@@ -27,7 +27,7 @@ class Probe(NamedTuple):
 
 
 def minimum_norm_solve(
-    matrix: Float[Array, "n+g p"],
+    matrix: Float[Array, "N p"],
     targets: Float[np.ndarray, "n r"],
     *,
     deltas: Sequence[float],
@@ -40,7 +40,7 @@ def minimum_norm_solve(
     values of $\delta$ (around 1e-10): hence float64 inside, whatever the matrix's dtype, which the solution gets.
 
     Args:
-        matrix: $J$ in its first n rows, n at most a few thousand, and further rows for probes.
+        matrix: $J$ in its first n rows, n at most a few thousand, and in the other N - n rows the probes.
         targets: $B$, of shape (n, r).
         deltas: the ridge, relative to the square of the largest singular value of $J$: one value, or several to
             choose from.

@@ -3,7 +3,8 @@
 import abc
 
 import equinox as eqx
-from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
+from numpy.typing import ArrayLike
 from paramax import NonTrainable
 
 from fsplaplace.context import Sampler, around
@@ -26,7 +27,7 @@ class Method(eqx.Module):
     def fit(
         self,
         model: Model,
-        X: Float[ArrayLike, "n ..."],
+        X: ArrayLike,
         y: ArrayLike,
         likelihood: Likelihood,
         *,

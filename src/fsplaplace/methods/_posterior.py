@@ -8,7 +8,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
+from numpy.typing import ArrayLike
 
 from fsplaplace.host import itemsize, resolve_budget, rows_that_fit
 from fsplaplace.laplace import Prediction
@@ -27,21 +28,19 @@ class FunctionPosterior(eqx.Module):
     likelihood: eqx.AbstractVar[Likelihood]
 
     @abc.abstractmethod
-    def predict(self, x: Float[ArrayLike, "n ..."]) -> Prediction:
+    def predict(self, x: ArrayLike) -> Prediction:
         """Mean and marginal variance of the function at each input, and the noise around it."""
 
     @abc.abstractmethod
-    def sample(self, x: Float[ArrayLike, "n ..."], *, key: PRNGKeyArray, num_samples: int = 1) -> Float[Array, "s n q"]:
+    def sample(self, x: ArrayLike, *, key: PRNGKeyArray, num_samples: int = 1) -> Float[Array, "s n q"]:
         """Functions drawn from the posterior, at the inputs."""
 
     @abc.abstractmethod
-    def draw_outputs(
-        self, x: Float[ArrayLike, "n ..."], *, key: PRNGKeyArray, num_samples: int
-    ) -> Float[Array, "s n q"]:
+    def draw_outputs(self, x: ArrayLike, *, key: PRNGKeyArray, num_samples: int) -> Float[Array, "s n q"]:
         """Draws whose joint distribution is right over the outputs at each input, not between inputs: cheaper."""
 
     def predict_proba(
-        self, x: Float[ArrayLike, "n ..."], *, key: PRNGKeyArray | None = None, num_samples: int = 1000
+        self, x: ArrayLike, *, key: PRNGKeyArray | None = None, num_samples: int = 1000
     ) -> Float[Array, "n c"]:
         r"""Class probabilities $E[\mathrm{softmax}(f(x))]$, or $P(y = 1)$ for each label of a Bernoulli likelihood.
 
@@ -89,7 +88,7 @@ class LinearisedPosterior(FunctionPosterior):
         mean, covariance = self._moments(x)
         return self.prediction(mean, mean, jnp.diagonal(covariance, axis1=1, axis2=2))
 
-    def covariance(self, x: Float[ArrayLike, "n ..."], *, joint: bool = True):
+    def covariance(self, x: ArrayLike, *, joint: bool = True):
         r"""$J(x) \Sigma J(x')^\top$ between all points and outputs, or (`joint=False`) between outputs at each point."""
         if not joint:
             return self._moments(x)[1]

@@ -4,7 +4,7 @@ from typing import Literal
 
 import numpy as np
 import optax
-from jaxtyping import ArrayLike, Float
+from numpy.typing import ArrayLike
 
 from fsplaplace.context import Sampler
 from fsplaplace.laplace import Posterior, fit_posterior
@@ -36,7 +36,7 @@ class FSPLaplace(Method):
     batch_size: int | None = None
     num_context: int = 100
     validation: float | tuple[ArrayLike, ArrayLike] | None = None
-    context_points: Float[ArrayLike, "m ..."] | None = None
+    context_points: ArrayLike | None = None
     num_posterior_context: int = 1000
     cover: Sampler | None = None
     grow_noise: bool = True

@@ -10,7 +10,8 @@ import jax.random as jr
 import jax.scipy.linalg as jsl
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
+from numpy.typing import ArrayLike
 
 from fsplaplace.host import cast, format_bytes, one_blas_thread, resolve_budget, rows_that_fit, to_double
 from fsplaplace.likelihoods import Gaussian, Likelihood

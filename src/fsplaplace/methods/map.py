@@ -7,7 +7,8 @@ import jax.random as jr
 import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
+from numpy.typing import ArrayLike
 
 from fsplaplace.host import host_generator
 from fsplaplace.likelihoods import Likelihood

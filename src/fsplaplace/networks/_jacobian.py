@@ -143,8 +143,9 @@ def map_rows(function: Callable[..., Any], x: _Rows, *, rows: int) -> Any:
         padded = jnp.concatenate([x, jnp.broadcast_to(x[-1:], (blocks * rows - count, *x.shape[1:]))])
         stacked = jax.lax.map(function, padded.reshape(blocks, rows, *x.shape[1:]))
         return jax.tree.map(lambda leaf: leaf.reshape(blocks * rows, *leaf.shape[2:])[:count], stacked)
-    spread = num_shards() > 1 and isinstance(function, functools.partial)
-    if spread:
+    spread = False
+    if num_shards() > 1 and isinstance(function, functools.partial):
+        spread = True
         function = functools.partial(function.func, *replicate(function.args), **replicate(function.keywords))
     elif count <= rows:
         return function(x)

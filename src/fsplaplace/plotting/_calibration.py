@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.stats
-from jaxtyping import ArrayLike, Float, Int
+from numpy.typing import ArrayLike
 
 from fsplaplace.metrics import expected_calibration_error
 from fsplaplace.plotting._axes import BLUE, GREY, ORANGE, one_axes
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def plot_calibration(
-    y: Float[ArrayLike, "n *q"],
-    mean: Float[ArrayLike, "n *q"],
-    std: Float[ArrayLike, "n *q"],
+    y: ArrayLike,
+    mean: ArrayLike,
+    std: ArrayLike,
     *,
     num_levels: int = 19,
     ax: "Axes | None" = None,
@@ -48,8 +48,8 @@ def plot_calibration(
 
 
 def plot_reliability(
-    labels: Int[ArrayLike, " n"],
-    probabilities: Float[ArrayLike, "n c"],
+    labels: ArrayLike,
+    probabilities: ArrayLike,
     *,
     num_bins: int = 10,
     ax: "Axes | None" = None,

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.random as jr
 import numpy as np
-from jaxtyping import ArrayLike, Float, Int, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
+from numpy.typing import ArrayLike
 
 from fsplaplace.likelihoods import Bernoulli, Categorical
 from fsplaplace.plotting._axes import AMOUNT, AROUND, inputs_of, many_axes, plane_grid
@@ -19,8 +20,8 @@ _MARKERS = "o^sDvP*X"
 
 def plot_classification(
     posterior: Any,
-    X: Float[ArrayLike, "n 2"],
-    y: Int[ArrayLike, " n"],
+    X: ArrayLike,
+    y: ArrayLike,
     *,
     label: int = 1,
     resolution: int = 60,

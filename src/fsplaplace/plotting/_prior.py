@@ -4,7 +4,8 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import ArrayLike, Float, PRNGKeyArray
+from jaxtyping import Float, PRNGKeyArray
+from numpy.typing import ArrayLike
 
 from fsplaplace.prior import Prior
 
@@ -14,7 +15,7 @@ _POINTS = 120
 
 def plot_prior(
     prior: Prior,
-    X: Float[ArrayLike, "n d"] | None = None,
+    X: ArrayLike | None = None,
     y: ArrayLike | None = None,
     *,
     key: PRNGKeyArray,

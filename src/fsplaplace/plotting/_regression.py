@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import ArrayLike, Float, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
+from numpy.typing import ArrayLike
 
 from fsplaplace.plotting._axes import BLACK, GREEN, GREY, VERMILLION, inputs_of, many_axes, one_axes
 
@@ -18,10 +19,10 @@ _RESOLUTION = 300
 
 def plot_regression(
     posterior: Any,
-    X: Float[ArrayLike, "n 1"],
-    y: Float[ArrayLike, "n *q"],
+    X: ArrayLike,
+    y: ArrayLike,
     *,
-    x: Float[ArrayLike, "g 1"] | None = None,
+    x: ArrayLike | None = None,
     output: int = 0,
     num_samples: int = 5,
     key: PRNGKeyArray | None = None,
@@ -59,10 +60,10 @@ def plot_regression(
 
 def plot_prior_and_posterior(
     posterior: Any,
-    X: Float[ArrayLike, "n 1"],
-    y: Float[ArrayLike, "n *q"],
+    X: ArrayLike,
+    y: ArrayLike,
     *,
-    x: Float[ArrayLike, "g 1"] | None = None,
+    x: ArrayLike | None = None,
     output: int = 0,
     num_samples: int = 5,
     key: PRNGKeyArray | None = None,

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import ArrayLike, Float
+from numpy.typing import ArrayLike
 
 from fsplaplace.plotting._axes import AMOUNT, BLACK, VERMILLION, inputs_of, one_axes, plane_grid
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 def plot_vector_field(
     posterior: Any,
-    X: Float[ArrayLike, "n 2"],
-    y: Float[ArrayLike, "n 2"],
+    X: ArrayLike,
+    y: ArrayLike,
     *,
     resolution: int = 12,
     ax: "Axes | None" = None,

@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from gpjax.kernels import AbstractKernel, SumKernel
-from jaxtyping import ArrayLike, Float
+from jaxtyping import Float
+from numpy.typing import ArrayLike
 
 from fsplaplace import kernels
 from fsplaplace.prior._prior import Prior
@@ -41,7 +42,7 @@ class Description(eqx.Module):
 
 def describe(
     prior: Prior,
-    X: Float[ArrayLike, "n ..."] | None = None,
+    X: ArrayLike | None = None,
     y: ArrayLike | None = None,
     *,
     num_features: int = 1,

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from fsplaplace.host import format_bytes, to_device, to_double
+from fsplaplace.host import format_bytes, in_float64, to_device
 from fsplaplace.linalg import pivoted_cholesky, psd_factor
 from fsplaplace.prior.moments import gram
 
@@ -109,12 +109,7 @@ def factor_at(
     else:
         for block in gram(prior, host[:: max(1, host.shape[0] // 200)]):
             checked_factor(prior, block)
-        with jax.enable_x64(True):
-            exact, flat = to_double(prior), to_device(host.reshape(host.shape[0], -1), np.float64)
-            parts = [
-                _nonzero(*_cholesky_columns(exact, flat, block, rtol, captured, plan.limit))
-                for block in range(plan.num_blocks)
-            ]
+        parts = _cholesky_parts(prior, host.reshape(host.shape[0], -1), plan, rtol, captured)
     kept, total = sum(part[1] for part in parts), sum(part[2] for part in parts)
     columns = place_columns(prior, [np.asarray(part[0]) for part in parts])
     with jax.enable_x64(True):
@@ -152,6 +147,15 @@ def _eigen_columns(prior: "Prior", block, rtol: float, limit: int):
     columns, eigenvalues = checked_factor(prior, block, rtol=rtol)
     keep = min(int(np.sum(eigenvalues > rtol * eigenvalues[0])), limit)
     return columns[:, :keep], float(np.sum(eigenvalues[:keep])), float(np.trace(block))
+
+
+@in_float64
+def _cholesky_parts(prior: "Prior", points, plan: FactorPlan, rtol: float, captured: float):
+    points = to_device(points)
+    return [
+        _nonzero(*_cholesky_columns(prior, points, block, rtol, captured, plan.limit))
+        for block in range(plan.num_blocks)
+    ]
 
 
 @eqx.filter_jit

@@ -10,7 +10,8 @@ import jax.random as jr
 import jax.scipy.linalg as jsl
 from gpjax.kernels import AbstractKernel
 from gpjax.mean_functions import Constant, Zero
-from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
+from numpy.typing import ArrayLike
 
 from fsplaplace import kernels
 from fsplaplace.host import double_precision, itemsize, resolve_budget, rows_that_fit
@@ -127,7 +128,7 @@ class Prior(eqx.Module):
         return _blocked_product(self, x, vectors, rows)
 
     def squared_norm(
-        self, x: Float[Array, "m ..."], residual: Float[Array, "m q"], *, jitter: Float[ArrayLike, ""]
+        self, x: Float[Array, "m ..."], residual: Float[Array, "m q"], *, jitter: ArrayLike
     ) -> Float[Array, ""]:
         r"""$r^\top (\Sigma(x, x) + \epsilon I)^{-1} r$, the RKHS norm of the interpolant of $r$, $\epsilon$ being
         `jitter` times the mean of the diagonal.

@@ -1,6 +1,7 @@
 """The checks that training, the Laplace approximation and the baselines share."""
 
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
+from numpy.typing import ArrayLike
 
 from fsplaplace.host import cast, to_device
 from fsplaplace.likelihoods import Likelihood
@@ -9,7 +10,7 @@ from fsplaplace.prior import Prior
 
 
 def check_problem(
-    model: Model, prior: Prior | None, likelihood: Likelihood, X: Float[ArrayLike, "n ..."], y: ArrayLike
+    model: Model, prior: Prior | None, likelihood: Likelihood, X: ArrayLike, y: ArrayLike
 ) -> tuple[Float[Array, "n ..."], Array]:
     """Inputs and targets ready for computation, or an error that names the object, what was seen and what to change."""
     check_types(model, prior, likelihood)

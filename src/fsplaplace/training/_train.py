@@ -13,7 +13,8 @@ import jax.random as jr
 import numpy as np
 import optax
 from jax.sharding import NamedSharding
-from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+from numpy.typing import ArrayLike
 
 from fsplaplace.context import Sampler
 from fsplaplace.host import host_generator
@@ -60,7 +61,7 @@ def train(
     prior: Prior,
     likelihood: Likelihood,
     context: Sampler,
-    X: Float[ArrayLike, "n ..."],
+    X: ArrayLike,
     y: ArrayLike,
     *,
     key: PRNGKeyArray,

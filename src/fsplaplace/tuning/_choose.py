@@ -7,10 +7,11 @@ from collections.abc import Mapping
 import equinox as eqx
 from gpjax.kernels import RBF, AbstractKernel, Matern12, Matern32, Matern52, RationalQuadratic
 from gpjax.parameters import PositiveReal
-from jaxtyping import ArrayLike, Float, PRNGKeyArray
-from rich.console import Console
+from jaxtyping import PRNGKeyArray
+from numpy.typing import ArrayLike
 from rich.table import Table
 
+from fsplaplace.host import table_text
 from fsplaplace.likelihoods import Likelihood
 from fsplaplace.prior import Prior
 from fsplaplace.tuning._fit_prior import FittedPrior, fit_prior
@@ -46,14 +47,11 @@ class PriorRanking(eqx.Module):
             lost = fit.report.value - top
             bound = ", ".join(row.name for row in fit.report.rows if row.at_bound)
             table.add_row(name, f"{fit.report.value:.3f}", f"{lost:.3f}", f"{math.exp(lost):.2g}", bound)
-        console = Console(width=110, color_system=None)
-        with console.capture() as capture:
-            console.print(table)
-        return capture.get()
+        return table_text(table, width=110)
 
 
 def choose_prior(
-    X: Float[ArrayLike, "n ..."],
+    X: ArrayLike,
     y: ArrayLike,
     candidates: Mapping[str, Prior | AbstractKernel] | None = None,
     *,

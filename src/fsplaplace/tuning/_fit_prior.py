@@ -2,18 +2,21 @@
 
 import time
 import warnings
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.random as jr
 import numpy as np
-from jaxtyping import ArrayLike, Float, PRNGKeyArray
+from jaxtyping import Float, PRNGKeyArray
+from numpy.typing import ArrayLike
 
-from fsplaplace.host import host_generator, one_blas_thread
+from fsplaplace.host import host_generator, in_float64, one_blas_thread
 from fsplaplace.likelihoods import Gaussian, Likelihood
 from fsplaplace.prior import Prior
 from fsplaplace.tuning._ard import expand_lengthscales
 from fsplaplace.tuning._optimize import Box, Optimum, adam, curvature, maximize
+from fsplaplace.tuning._parameters import ParameterSpace
 from fsplaplace.tuning._problem import MarginalLikelihood, set_up
 from fsplaplace.tuning._report import FitReport, bound_notes, mean_rows, parameter_rows
 from fsplaplace.tuning.labels import gaussian_targets
@@ -35,7 +38,7 @@ class FittedPrior(eqx.Module):
 
 def fit_prior(
     prior: Prior,
-    X: Float[ArrayLike, "n ..."],
+    X: ArrayLike,
     y: ArrayLike,
     likelihood: Likelihood | None = None,
     *,
@@ -93,38 +96,23 @@ def fit_prior(
             noise_scale = scale
         else:
             noise_variance = np.broadcast_to(scale**2, targets.shape)
-    with jax.enable_x64(True), one_blas_thread():
-        problem, start, given, box, notes = set_up(
-            prior, inputs, targets, noise_variance=noise_variance, noise_scale=noise_scale,
-            shared_constant=not isinstance(likelihood, Gaussian) and targets.shape[1] > 1,
+    exact = inputs.shape[0] <= exact_rows
+    with one_blas_thread():
+        found = _maximum(
+            prior, inputs, targets, noise_variance, noise_scale,
+            shared_constant=not isinstance(likelihood, Gaussian) and targets.shape[1] > 1, key=key, restarts=restarts,
+            subsets=None if exact else _Subsets(exact_rows, batch_size, steps), standard_errors=standard_errors,
         )  # fmt: skip
-        exact = inputs.shape[0] <= exact_rows
-        best, ends, restart_rows = _search(problem, _starts(start, given, box, restarts, key), box, key, exact)
-        if not exact:
-            # The few rows of the restarts can often be fitted without noise, and a short run does not come back from there.
-            noise = np.arange(start.size) >= problem.space.size
-            first = np.where(noise, np.maximum(best.vector, start), best.vector)
-            best = _minibatch(problem, best._replace(vector=first), box, key, batch_size, steps)
-        if not np.isfinite(best.value):
-            raise FloatingPointError(
-                f"fit_prior: the marginal likelihood was not finite from any of {restarts} starts; check the scales "
-                "of X and y, and the kernel"
-            )
-        errors = (
-            _standard_errors(problem, best.vector, box) if exact and standard_errors else np.full(start.size, np.nan)
-        )
-        last = problem if exact else problem.take(_some_rows(key, inputs.shape[0], exact_rows))
-        beta, beta_errors = last.mean_parameters(best.vector)
-    space = problem.space
-    fitted = space.fitted(best.vector[: space.size], beta, prior)
-    rows = parameter_rows(space, prior, best.vector, errors, box, noise_scale=noise_scale)
-    rows += mean_rows(space, prior, beta, beta_errors)
-    notes += bound_notes(rows) + _period_notes(rows, inputs)
+    space, best = found.space, found.best
+    fitted = space.fitted(best.vector[: space.size], found.mean, prior)
+    rows = parameter_rows(space, prior, best.vector, found.errors, found.box, noise_scale=noise_scale)
+    rows += mean_rows(space, prior, found.mean, found.mean_errors)
+    notes = found.notes + bound_notes(rows) + _period_notes(rows, inputs)
     for note in notes:
         warnings.warn(f"fit_prior: {note}", UserWarning, stacklevel=2)
     report = FitReport(
-        rows=rows, objective="log marginal likelihood", value=best.value, trace=best.trace, restarts=ends,
-        restart_rows=restart_rows, num_rows=inputs.shape[0] if exact else batch_size, method=best.method,
+        rows=rows, objective="log marginal likelihood", value=best.value, trace=best.trace, restarts=found.ends,
+        restart_rows=found.restart_rows, num_rows=inputs.shape[0] if exact else batch_size, method=best.method,
         evaluations=best.evaluations, seconds=time.perf_counter() - began, notes=tuple(notes),
     )  # fmt: skip
     if noise_scale is not None:
@@ -174,6 +162,73 @@ def _check_data(prior, X, y, likelihood, alpha_epsilon):
             "it has no scale to fit; keep your own kernel parameters, or pass a y that varies"
         )
     return inputs, targets, variances
+
+
+class _Subsets(NamedTuple):
+    """How to climb on subsets of the rows.
+
+    Attributes:
+        exact_rows: rows that the mean's parameters are computed from at the end.
+        batch_size: rows of each step.
+        steps: number of steps.
+    """
+
+    exact_rows: int
+    batch_size: int
+    steps: int
+
+
+class _Maximum(NamedTuple):
+    """The maximum of the marginal likelihood.
+
+    Attributes:
+        space: the parameters of kernel and mean, of which `best.vector` holds the former and then the log noise scale.
+        box: the bounds of that vector.
+        best: the maximum.
+        errors: standard errors of `best.vector`, NaN if unknown.
+        mean: coefficients of the mean.
+        mean_errors: their standard errors.
+        ends: value at the end of each restart.
+        restart_rows: number of rows that those values are for.
+        notes: what the user should know about the bounds.
+    """
+
+    space: ParameterSpace
+    box: Box
+    best: Optimum
+    errors: Float[np.ndarray, " P"]
+    mean: Float[np.ndarray, " k"]
+    mean_errors: Float[np.ndarray, " k"]
+    ends: tuple[float, ...]
+    restart_rows: int
+    notes: list[str]
+
+
+@in_float64
+def _maximum(
+    prior: Prior, X, y, noise_variance, noise_scale, *,
+    shared_constant: bool, key: PRNGKeyArray, restarts: int, subsets: _Subsets | None, standard_errors: bool,
+) -> _Maximum:  # fmt: skip
+    """Search from several starts; on all rows, or with `subsets` on some of them at a time."""
+    problem, start, given, box, notes = set_up(
+        prior, X, y, noise_variance=noise_variance, noise_scale=noise_scale, shared_constant=shared_constant
+    )
+    best, ends, restart_rows = _search(problem, _starts(start, given, box, restarts, key), box, key, subsets is None)
+    errors, last = np.full(start.size, np.nan), problem
+    if subsets is not None:
+        # The few rows of the restarts can often be fitted without noise, and a short run does not come back from there.
+        noise = np.arange(start.size) >= problem.space.size
+        first = np.where(noise, np.maximum(best.vector, start), best.vector)
+        best = _minibatch(problem, best._replace(vector=first), box, key, subsets.batch_size, subsets.steps)
+        last = problem.take(_some_rows(key, X.shape[0], subsets.exact_rows))
+    if not np.isfinite(best.value):
+        raise FloatingPointError(
+            f"fit_prior: the marginal likelihood was not finite from any of {restarts} starts; check the scales "
+            "of X and y, and the kernel"
+        )
+    if subsets is None and standard_errors:
+        errors = _standard_errors(problem, best.vector, box)
+    return _Maximum(problem.space, box, best, errors, *last.mean_parameters(best.vector), ends, restart_rows, notes)
 
 
 def _starts(start, given, box: Box, count: int, key: PRNGKeyArray) -> list[np.ndarray]:

@@ -19,7 +19,7 @@ import jax.scipy.linalg as jsl
 import numpy as np
 from jaxtyping import Array, Float, Shaped
 
-from fsplaplace.host import format_bytes, itemsize, to_double
+from fsplaplace.host import format_bytes, in_float64, itemsize
 from fsplaplace.likelihoods import Gaussian, Likelihood
 from fsplaplace.linalg import damped_newton
 from fsplaplace.networks import Model, jacobian_matrix
@@ -74,21 +74,34 @@ def linearise(
             f"memory_budget is {format_bytes(budget)}; pass fewer context_points to laplace, or fewer rows"
         )
     rows, columns = jacobian_matrix(model, X), jacobian_matrix(model, points)
-    with jax.enable_x64(True):
-        own, cross = (np.asarray(part) for part in _tangent_kernels(rows, columns))
-        eigenvalues, eigenvectors = np.linalg.eigh(own)
-        inverse = 1 / (np.maximum(eigenvalues, 0.0) + delta * eigenvalues[-1])
-        moved = (cross @ eigenvectors * inverse) @ eigenvectors.T
-        left, singular, right = np.linalg.svd(moved, full_matrices=False)
-        rank = int(np.sum(singular > _RELATIVE_RANK * singular[0]))
-        return LinearisedModel(
-            coordinates=jnp.asarray((singular[:rank, None] * right[:rank]).reshape(rank, m, q)),
-            features=jnp.asarray(left[:, :rank].reshape(n, q, rank)),
-            points=to_double(points),
-            targets=to_double(targets),
-            inputs=to_double(X),
-            missed_as_noise=missed_as_noise,
-        )
+    return _from_jacobians(rows, columns, points, X, targets, delta=delta, missed_as_noise=missed_as_noise)
+
+
+@in_float64
+def _from_jacobians(
+    rows: Float[Array, "nq p"],
+    columns: Float[Array, "mq p"],
+    points,
+    X,
+    targets,
+    *,
+    delta: float,
+    missed_as_noise: bool,
+) -> LinearisedModel:
+    own, cross = (np.asarray(part) for part in _tangent_kernels(rows, columns))
+    eigenvalues, eigenvectors = np.linalg.eigh(own)
+    inverse = 1 / (np.maximum(eigenvalues, 0.0) + delta * eigenvalues[-1])
+    moved = (cross @ eigenvectors * inverse) @ eigenvectors.T
+    left, singular, right = np.linalg.svd(moved, full_matrices=False)
+    rank = int(np.sum(singular > _RELATIVE_RANK * singular[0]))
+    return LinearisedModel(
+        coordinates=jnp.asarray((singular[:rank, None] * right[:rank]).reshape(rank, points.shape[0], -1)),
+        features=jnp.asarray(left[:, :rank].reshape(X.shape[0], -1, rank)),
+        points=points,
+        targets=targets,
+        inputs=X,
+        missed_as_noise=missed_as_noise,
+    )
 
 
 def log_evidence(linearised: LinearisedModel, prior: Prior, likelihood: Likelihood) -> Float[Array, ""]:
@@ -180,5 +193,4 @@ def _laplace(linearised: LinearisedModel, likelihood: Likelihood, mean, lower):
 
 @eqx.filter_jit
 def _tangent_kernels(rows, columns):
-    rows, columns = rows.astype(jnp.float64), columns.astype(jnp.float64)
     return columns @ columns.T, rows @ columns.T

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from fsplaplace.host import to_double
 from fsplaplace.prior import Prior
 from fsplaplace.tuning._marginal_likelihood import profile_likelihood
 from fsplaplace.tuning._optimize import Box
@@ -70,20 +69,22 @@ def set_up(
     noise_scale: Float[np.ndarray, "..."] | None,
     shared_constant: bool,
 ) -> SetUp:
-    """The problem in float64; call it inside `jax.enable_x64(True)`.
+    """The problem in float64; call it inside `in_float64`.
 
     Args:
+        prior: in float64.
+        X: inputs.
+        y: targets.
         noise_variance: known variances, or None.
         noise_scale: the caller's scale where the noise is to be fitted, else None.
         shared_constant: take a constant out of the targets of all outputs, beyond the prior's mean.
     """
-    double = to_double(prior)
-    space = ParameterSpace(double, skip=redundant_parameters(double))
+    space = ParameterSpace(prior, skip=redundant_parameters(prior))
     origin, design, mean = _mean_design(space, jnp.asarray(X))
     if shared_constant:
         design = jnp.concatenate([design, jnp.ones((*y.shape, 1))], axis=2)
     residual = _least_squares_residual(y - np.asarray(mean), np.asarray(design))
-    found = starts_from_data(double, X, residual)
+    found = starts_from_data(prior, X, residual)
     start, given, box = _ranges(space, found.by_id, residual, noise_scale)
     space = eqx.tree_at(lambda tree: tree.prior, space, origin)
     shape = None if noise_scale is None else np.shape(noise_scale)

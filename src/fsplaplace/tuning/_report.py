@@ -5,9 +5,9 @@ import math
 import equinox as eqx
 import numpy as np
 from jaxtyping import Float
-from rich.console import Console
 from rich.table import Table
 
+from fsplaplace.host import table_text
 from fsplaplace.prior import Prior
 from fsplaplace.tuning._optimize import Box
 from fsplaplace.tuning._parameters import ParameterSpace
@@ -78,15 +78,11 @@ class FitReport(eqx.Module):
             error = "fixed" if row.fixed else "-" if math.isnan(row.standard_error) else f"{row.standard_error:.2g}"
             bounds = f"{row.lower:.3g} .. {row.upper:.3g}" + (f"  AT {row.at_bound.upper()}" if row.at_bound else "")
             table.add_row(row.name, f"{row.before:.4g}", f"{row.after:.4g}", error, "" if row.fixed else bounds)
-        console = Console(width=110, color_system=None)
-        with console.capture() as capture:
-            console.print(table)
-            if len(self.restarts) > 1:
-                values = ", ".join(f"{value:.3f}" for value in self.restarts)
-                console.print(f"restarts ({self.restart_rows} rows): {values}")
-            for note in self.notes:
-                console.print(f"note: {note}", markup=False)
-        return capture.get()
+        lines = [f"note: {note}" for note in self.notes]
+        if len(self.restarts) > 1:
+            values = ", ".join(f"{value:.3f}" for value in self.restarts)
+            lines.insert(0, f"restarts ({self.restart_rows} rows): {values}")
+        return table_text(table, *lines, width=110)
 
 
 def parameter_rows(

@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import ArrayLike, Float, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
+from numpy.typing import ArrayLike
 
 from fsplaplace.context import Sampler
 from fsplaplace.host import one_blas_thread, resolve_budget, to_double
@@ -47,7 +48,7 @@ class Tuned(eqx.Module):
 
 def tune(
     posterior: Posterior,
-    X: Float[ArrayLike, "n ..."],
+    X: ArrayLike,
     y: ArrayLike,
     *,
     fit_noise: bool = True,
@@ -137,7 +138,7 @@ def tune_and_train(
     prior: Prior,
     likelihood: Likelihood,
     context: Sampler,
-    X: Float[ArrayLike, "n ..."],
+    X: ArrayLike,
     y: ArrayLike,
     *,
     key: PRNGKeyArray,

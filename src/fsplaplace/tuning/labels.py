@@ -1,13 +1,14 @@
 r"""Gaussian pseudo-targets for likelihoods that are not Gaussian, so that a prior can be fitted in closed form."""
 
 import numpy as np
-from jaxtyping import ArrayLike, Float, Int
+from jaxtyping import Float
+from numpy.typing import ArrayLike
 
 from fsplaplace.likelihoods import Bernoulli, Categorical, Likelihood, Poisson
 
 
 def dirichlet_labels(
-    y: Int[ArrayLike, " n"], num_classes: int, *, alpha_epsilon: float = 0.01
+    y: ArrayLike, num_classes: int, *, alpha_epsilon: float = 0.01
 ) -> tuple[Float[np.ndarray, "n c"], Float[np.ndarray, "n c"]]:
     r"""Class labels as Gaussian targets in logit space, one column per class.
 
