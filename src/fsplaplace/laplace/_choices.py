@@ -14,6 +14,9 @@ NUM_CONTEXT = 500
 # along, at least 500: where the prior is not enforced at a training input, the features there are the network's own, which
 # has learnt from the target (with half of 1,087 rows left out the evidence was 24 nats too high).
 FEWEST_TRAINING_ROWS, MOST_TRAINING_ROWS = 500, 1500
+# Context points of `fit_posterior` come in this fraction of the number asked for, so that data sets of similar size share
+# programs.
+CONTEXT_UNITS = 4
 # Default guard points: as many as rank ridges alike in repeated draws, few enough to cost nothing.
 NUM_GUARDS = 200
 # Of these, the share between any two context points; the rest lie between neighbouring training inputs.
@@ -71,6 +74,9 @@ HELD = 16 * 2**20
 NEWTON_STEPS, NEWTON_TOLERANCE = 50, 1e-8
 # Factors of the noise's variance that the evidence is maximised over: from a hundredth to ten thousand times.
 NOISE_FACTORS = (1e-2, 1e4)
+
+# Factor of the noise from which `fit_posterior` prefers the evidence of the network's features to the kernel's.
+MORE_NOISE = 1.1
 
 # ----------------------------------------------------------------------------------------------------------- plan, printing
 # What the compiled programs of one posterior take (measured on the CPU).

@@ -45,41 +45,23 @@ class Cost(NamedTuple):
     num_ridges: int
     budget: float
 
-    @property
-    def number(self) -> int:
-        """Bytes of one weight."""
-        return itemsize(self.model.dtype)
-
-    @property
-    def columns(self) -> float:
-        """Bytes of B."""
-        return 8.0 * self.context_rows * self.rank
-
-    @property
-    def directions(self) -> float:
-        """Bytes of S_0."""
-        return float(self.rank * self.model.num_params * self.number)
-
-    @property
-    def judged(self) -> int:
-        """Rows at which ridges are judged."""
-        return _choices.MOST_JUDGED_ROWS
-
     def bytes(self) -> dict[str, float]:
         """Bytes of each stage, by its name."""
+        number, columns = itemsize(self.model.dtype), 8.0 * self.context_rows * self.rank
+        directions = float(self.rank * self.model.num_params * number)
         block = _block_bytes(self.model, self.inputs, self.rank, self.budget)
         kept = rows_of_data(16 * self.num_outputs * self.rank, self.budget, num_rows=self.num_rows) + _COMPARED
         # Features as they are computed, put together and in float64, and those weighted by the noise.
-        features = kept * self.num_outputs * self.rank * (2 * self.number + 3 * 8)
+        features = kept * self.num_outputs * self.rank * (2 * number + 3 * 8)
         # The exact process at targets, guard points and context: its covariance, parts of it and its gain.
-        exact = _choices.num_targets(self.num_rows, self.num_outputs) + self.judged
-        row = math.prod(self.inputs.shape[1:]) * self.number
+        exact = _choices.num_targets(self.num_rows, self.num_outputs) + _choices.MOST_JUDGED_ROWS
+        row = math.prod(self.inputs.shape[1:]) * number
         return {
-            "prior factor": self.factor.bytes + self.columns,
-            f"pull-back ({self.solver})": self.columns + self._pull_back_bytes(),
-            "data": self.columns + self.directions + block + features,
-            "diagnostics": self.columns + self.directions + 8.0 * _COMPARED * self.num_outputs * self.rank,
-            "posterior": self.columns + 2.0 * self.directions,
+            "prior factor": self.factor.bytes + columns,
+            f"pull-back ({self.solver})": columns + self._pull_back_bytes(number, directions),
+            "data": columns + directions + block + features,
+            "diagnostics": columns + directions + 8.0 * _COMPARED * self.num_outputs * self.rank,
+            "posterior": columns + 2.0 * directions,
             "judges (Gaussian likelihood)": 4 * 8.0 * exact**2,
             # A part of the data as given, checked and copied, and a tree over some of its rows for the guard points.
             "reading": 6.0 * min(self.num_rows * row, _choices.HELD),
@@ -91,7 +73,7 @@ class Cost(NamedTuple):
         a_pass = 2.0 * _forward_flops(self.model, self.inputs)
         factor = self.factor
         each = 9.0 * factor.size**3 if factor.method == "eigh" else 2.0 * factor.size * factor.limit**2
-        exact = _choices.num_targets(self.num_rows, self.num_outputs) + self.judged
+        exact = _choices.num_targets(self.num_rows, self.num_outputs) + _choices.MOST_JUDGED_ROWS
         return {
             "prior factor": factor.num_blocks * each,
             f"pull-back ({self.solver})": self._pull_back_flops(a_pass),
@@ -102,14 +84,14 @@ class Cost(NamedTuple):
             "reading": 0.0,
         }
 
-    def _pull_back_bytes(self) -> float:
+    def _pull_back_bytes(self, number: int, directions: float) -> float:
         rows, p = self.context_rows, self.model.num_params
         if self.solver == "dense":
-            together = rows + self.judged
-            return together * p * (8 + self.number) + 3 * 8.0 * together**2 + 2 * self.directions
+            together = rows + _choices.MOST_JUDGED_ROWS
+            return together * p * (8 + number) + 3 * 8.0 * together**2 + 2 * directions
         if self.solver == "normal-equations":
             block = jacobian_rows(self.model, self.inputs, self.budget) * self.num_outputs
-            return 2 * 8.0 * p**2 + 3 * 8.0 * p * self.rank + 2 * self.directions + block * p * (8 + 2 * self.number)
+            return 2 * 8.0 * p**2 + 3 * 8.0 * p * self.rank + 2 * directions + block * p * (8 + 2 * number)
         basis = golub_kahan_bytes(self.model, self.inputs, rows, self.rank, self.passes, self.budget)
         # Beside the solver: what is to be reached at the context points, what was, and their difference.
         return basis + 3 * 8.0 * rows * self.rank
@@ -117,11 +99,15 @@ class Cost(NamedTuple):
     def _pull_back_flops(self, a_pass: float) -> float:
         rows, p, rank = self.context_rows, self.model.num_params, self.rank
         if self.solver == "dense":
-            return (rows + self.judged) * (a_pass + 2.0 * rows * p) + 9.0 * rows**3 + 2.0 * rows * rank * p
+            return (
+                (rows + _choices.MOST_JUDGED_ROWS) * (a_pass + 2.0 * rows * p) + 9.0 * rows**3 + 2.0 * rows * rank * p
+            )
         if self.solver == "normal-equations":
-            return rows * (a_pass + p * (p + 2.0 * rank)) + self.num_ridges * (p**3 / 3 + 4.0 * p**2 * self.judged)
+            return rows * (a_pass + p * (p + 2.0 * rank)) + self.num_ridges * (
+                p**3 / 3 + 4.0 * p**2 * _choices.MOST_JUDGED_ROWS
+            )
         basis = self.passes * rank
-        pushed = (2 * rows / self.num_outputs + self.judged) * basis * a_pass
+        pushed = (2 * rows / self.num_outputs + _choices.MOST_JUDGED_ROWS) * basis * a_pass
         return pushed + 8.0 * p * rank * basis * (self.passes + 1) + 2.0 * rows * basis**2
 
 

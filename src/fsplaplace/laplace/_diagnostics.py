@@ -3,11 +3,12 @@
 import time
 
 import equinox as eqx
+import jax
 import numpy as np
 from jaxtyping import Array, Float
 from rich.table import Table
 
-from fsplaplace.host import format_bytes, table_text, to_device
+from fsplaplace.host import format_bytes, table_text
 from fsplaplace.laplace._problem import Places
 from fsplaplace.likelihoods import Noise
 
@@ -124,7 +125,7 @@ class Clock:
 
     def stages(self, sizes: dict[str, float]) -> dict[str, Stage]:
         """The finished stages with the bytes of each, by its name."""
-        return {name: Stage(*map(to_device, (taken, sizes.get(name, 0.0)))) for name, taken in self.seconds.items()}
+        return jax.device_put({name: Stage(taken, sizes.get(name, 0.0)) for name, taken in self.seconds.items()})
 
 
 def variance_ratios(
@@ -133,11 +134,9 @@ def variance_ratios(
     r"""$\lVert J(x) S_0 \rVert^2 / \mathrm{diag}\,\Sigma(x, x)$ in each place."""
     implied = np.sum(features**2, axis=2)
     ratio = np.divide(implied, stated, out=np.ones(stated.shape), where=stated > 0)
-    summaries = (np.min, np.median, np.max)
-    return {
-        name: Ratio(*(to_device(summary(ratio[places.slice(name)])) for summary in summaries))
-        for name in ("context", "guard", "training")
-    }
+    return jax.device_put(
+        {name: Ratio(np.min(part), np.median(part), np.max(part)) for name, part in places.split(ratio).items()}
+    )
 
 
 def misfit_to_noise(ratios: dict[str, Ratio], stated: Float[np.ndarray, "k q"], noise: Noise | None) -> float | None:

@@ -10,17 +10,13 @@ from jaxtyping import ArrayLike, Float, PRNGKeyArray
 
 from fsplaplace.context import Sampler, throughout
 from fsplaplace.host import host_generator
+from fsplaplace.laplace import _choices
 from fsplaplace.laplace._laplace import laplace
 from fsplaplace.laplace._posterior import Posterior
 from fsplaplace.likelihoods import Gaussian, Likelihood
 from fsplaplace.networks import Model
 from fsplaplace.prior import Prior
 from fsplaplace.training import Trained, train
-
-# Context points come in quarters of the number asked for, so that data sets of similar size share programs.
-_UNITS = 4
-# Factor of the noise from which the evidence of the network's features is preferred to the kernel's.
-_MORE_NOISE = 1.1
 
 
 class Fitted(eqx.Module):
@@ -89,7 +85,7 @@ def fit_posterior(
     likelihood = trained.likelihood
     posterior = approximate(likelihood)
     factor = posterior.diagnostics.noise_factor
-    if grow_noise and isinstance(likelihood, Gaussian) and factor is not None and factor > _MORE_NOISE:
+    if grow_noise and isinstance(likelihood, Gaussian) and factor is not None and factor > _choices.MORE_NOISE:
         posterior = approximate(likelihood.scaled(factor), missed_as_noise=posterior.diagnostics.missed_as_noise)
     return Fitted(trained, posterior, np.asarray(context_points))
 
@@ -112,7 +108,7 @@ def choose_context_points(
         raise ValueError(f"choose_context_points: num_points is {num_points}; pass 1 or more")
     distinct = np.unique(np.asarray(X), axis=0)
     chosen = host_generator(key).permutation(distinct.shape[0])[: 3 * num_points // 2]
-    unit = max(1, num_points // _UNITS)
+    unit = max(1, num_points // _choices.CONTEXT_UNITS)
     total = max(num_points, -(-(chosen.size + num_points // 2) // unit) * unit)
     sampled = np.asarray((cover or throughout(distinct)).sample(total, key=key), np.float64)
     # Every share of a mixture, whatever the number of training inputs.

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.optimize import fminbound
 
-from fsplaplace.host import to_double
+from fsplaplace.host import in_float64
 from fsplaplace.laplace import _choices
 from fsplaplace.laplace._features import Block, Blocks
 
@@ -160,8 +160,7 @@ def _finite(mode: Mode) -> Mode:
 def _expansion(block: Block, z):
     """Log-likelihood, its slope and the negative of its curvature in z."""
     if block.noise is None:
-        with jax.enable_x64(True):
-            return tuple(map(np.asarray, _differentiate(to_double(block), z)))
+        return tuple(map(np.asarray, in_float64(_differentiate)(block, z)))
     features = block.features.reshape(-1, block.features.shape[2])
     weighted = features / block.noise.variance.reshape(-1, 1)
     residual = (block.targets - block.outputs(z)).ravel()
@@ -170,8 +169,7 @@ def _expansion(block: Block, z):
 
 def _log_likelihood(block: Block, z) -> float:
     if block.noise is None:
-        with jax.enable_x64(True):
-            return float(_sum_log_prob(to_double(block), z))
+        return float(in_float64(_sum_log_prob)(block, z))
     residual = block.targets - block.outputs(z)
     return block.noise.log_normaliser - 0.5 * float(np.sum(residual**2 / block.noise.variance))
 

@@ -1,12 +1,11 @@
 """The precision form: Algorithm 2 of the paper, on the inverse of the prior's covariance."""
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from fsplaplace.host import to_device, to_double
+from fsplaplace.host import in_float64, to_device
 from fsplaplace.laplace import _choices
 from fsplaplace.laplace._diagnostics import Clock, Diagnostics, misfit_to_noise, variance_ratios
 from fsplaplace.laplace._features import data_blocks
@@ -81,17 +80,16 @@ def precision_form(problem: Problem, rank: int | None) -> Posterior:
     )  # fmt: skip
 
 
+@in_float64
 def _inverse_factor(
     prior: Prior, points, start: Float[Array, "m q"], rank: int, budget: float
 ) -> Float[np.ndarray, "m q r"]:
     """L with L L^T ~ Sigma(C, C)^+, one Lanczos run per output where outputs are independent."""
-    with jax.enable_x64(True):
-        prior, points, start = to_double((prior, points, start))
-        blocks, independent = prior.blocks.separated(), prior.independent_parts()
-        starts = blocks.to_blocks(start[:, :, None])[:, :, 0]
-        per_block = min(max(1, rank // len(independent)), starts.shape[1])
-        runs = zip(independent, starts, strict=True)
-        return blocks.place_columns([_run(single, points, first, per_block, budget) for single, first in runs])
+    blocks, independent = prior.blocks.separated(), prior.independent_parts()
+    starts = blocks.to_blocks(start[:, :, None])[:, :, 0]
+    per_block = min(max(1, rank // len(independent)), starts.shape[1])
+    runs = zip(independent, starts, strict=True)
+    return blocks.place_columns([_run(single, points, first, per_block, budget) for single, first in runs])
 
 
 def _run(prior: Prior, points, start, rank: int, budget: float) -> Float[np.ndarray, "N k"]:

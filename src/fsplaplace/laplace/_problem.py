@@ -75,15 +75,19 @@ class Places:
         """All points: context, guard, training."""
         return np.concatenate([self.context, self.guard, self.training])
 
+    @functools.cached_property
+    def slices(self) -> dict[Name, slice]:
+        """Where the points of each place are among the stacked ones."""
+        first, second, third = np.cumsum([len(self.context), len(self.guard), len(self.training)]).tolist()
+        return {"context": slice(0, first), "guard": slice(first, second), "training": slice(second, third)}
+
     def slice(self, name: Name) -> slice:
         """Where the points of a place are among the stacked ones."""
-        sizes = {"context": len(self.context), "guard": len(self.guard), "training": len(self.training)}
-        start = 0
-        for place, size in sizes.items():
-            if place == name:
-                return slice(start, start + size)
-            start += size
-        raise KeyError(name)
+        return self.slices[name]
+
+    def split(self, values: Shaped[np.ndarray, "k ..."]) -> dict[Name, Shaped[np.ndarray, "s ..."]]:
+        """Values at the stacked points, by place."""
+        return {name: values[part] for name, part in self.slices.items()}
 
 
 def evenly(x: Shaped[np.ndarray, "n ..."], most: int) -> Shaped[np.ndarray, "k ..."]:

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from scipy.linalg import solve_triangular
 
-from fsplaplace.host import to_device, to_double
+from fsplaplace.host import in_float64
 from fsplaplace.laplace import _choices
 from fsplaplace.laplace._features import View
 from fsplaplace.laplace._problem import Places, Problem, evenly
@@ -218,9 +218,8 @@ def score_means(
         }
         return MeanScores("distance to the exact GP", distances)
     count = reference.points.shape[0]
-    with jax.enable_x64(True):
-        values = to_device(np.stack([values[:count] for values in means.values()]))
-        norms = np.asarray(_half_squared_norms(to_double(prior), to_device(reference.points, np.float64), values))
+    values = np.stack([values[:count] for values in means.values()])
+    norms = np.asarray(in_float64(_half_squared_norms)(prior, reference.points, values))
     totals = np.nan_to_num(norms + np.array([losses[name] for name in means]), nan=np.inf).tolist()
     return MeanScores("training objective", dict(zip(means, totals, strict=True)))
 

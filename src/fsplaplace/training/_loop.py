@@ -50,9 +50,9 @@ class Objective(eqx.Module):
         """What `evaluate` carries from step to step; nothing by default."""
         return None
 
-    def draw_on_host(self, step: int, key: PRNGKeyArray) -> PyTree:
-        """Random numbers that a compiled program cannot draw; none by default."""
-        return None
+    def draw_on_host(self, steps: range, key: PRNGKeyArray) -> list[PyTree]:
+        """For each step the random numbers that a compiled program cannot draw; none by default."""
+        return [None] * len(steps)
 
     def on_mesh(self) -> "Objective":
         """The objective with its arrays on every device of the mesh, if there is one."""
@@ -228,7 +228,7 @@ def _loop(state: _State, objective: Objective, optimizer, key, drawn, stop):
 def _advance_in_loop(state: _State, objective: Objective, optimizer, key, stop: int):
     begin = int(state.step)
     # Always a whole chunk, also before a nearer stop: another number would be another program.
-    each = [objective.draw_on_host(step, key) for step in range(begin, begin + _CHUNK)]
+    each = objective.draw_on_host(range(begin, begin + _CHUNK), key)
     drawn = jax.tree.map(lambda *leaves: jnp.stack(leaves), *each)
     state, terms = _loop(state, objective, optimizer, key, drawn, jnp.asarray(stop))
     return state, tuple(np.asarray(term)[: stop - begin] for term in terms)
@@ -237,8 +237,8 @@ def _advance_in_loop(state: _State, objective: Objective, optimizer, key, stop: 
 def _advance_by_steps(state: _State, objective: Objective, optimizer, key, stop: int):
     """One compiled step at a time: on the CPU a convolution is several times slower inside a compiled loop."""
     records = []
-    for step in range(int(state.step), stop):
-        state, terms = _compiled_step(state, objective, optimizer, key, objective.draw_on_host(step, key))
+    for drawn in objective.draw_on_host(range(int(state.step), stop), key):
+        state, terms = _compiled_step(state, objective, optimizer, key, drawn)
         records.append(terms)
     return state, tuple(np.asarray(records).T)
 

@@ -197,10 +197,10 @@ class _RegularisedLoss(Objective):
     def first_memory(self):
         return np.arange(self.X.shape[0])
 
-    def draw_on_host(self, step, key):
+    def draw_on_host(self, steps, key):
         if self.context.compiled:
-            return None
-        return self.context.sample(self.num_context, key=_context_key(key, step))
+            return super().draw_on_host(steps, key)
+        return [self.context.sample(self.num_context, key=_context_key(key, step)) for step in steps]
 
     def on_mesh(self):
         placed = dataclasses.replace(replicate(self), sharding=row_sharding())
