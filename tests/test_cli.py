@@ -1,6 +1,7 @@
 """The command line: what it prints, what it writes, and one sentence for every mistake."""
 
 import csv
+import inspect
 import json
 import subprocess
 import sys
@@ -9,8 +10,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from fsplaplace import experiments
+from fsplaplace import cli, experiments
 from fsplaplace.cli import app
+from fsplaplace.estimators import FSPRegressor
 
 run = CliRunner()
 
@@ -149,3 +151,11 @@ def _columns(path):
     with path.open() as file:
         rows = list(csv.DictReader(file))
     return {name: np.array([float(row[name]) for row in rows]) for name in rows[0]}
+
+
+def test_fit_has_the_defaults_of_the_estimator():
+    command, estimator = (inspect.signature(callable).parameters for callable in (cli.fit, FSPRegressor))
+    shared = [name for name in command if name in estimator]
+    assert shared == ["kernel", "steps"]
+    for name in shared:
+        assert command[name].default == estimator[name].default, name

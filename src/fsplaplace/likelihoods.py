@@ -6,6 +6,7 @@ Your own likelihood is a subclass of `Likelihood` with one method, `log_density(
 import abc
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -17,6 +18,20 @@ from numpy.typing import ArrayLike
 from paramax import non_trainable, unwrap
 
 from fsplaplace.host import to_device
+
+
+class Noise(NamedTuple):
+    """Gaussian noise of n targets with q outputs: what has a closed form needs nothing else of the likelihood.
+
+    Attributes:
+        variance: of each target around the output, (n, q).
+        log_normaliser: the log density of all targets if each equals its output.
+        num_observations: how many targets these count for.
+    """
+
+    variance: Float[np.ndarray, "n q"]
+    log_normaliser: float
+    num_observations: float
 
 
 class Likelihood(eqx.Module):
@@ -68,6 +83,10 @@ class Likelihood(eqx.Module):
 
     def noise_variance(self, outputs: Float[Array, "n q"]) -> Float[Array, "n t"] | None:
         """Variance of the target given the outputs at new inputs; None where variance is not its language."""
+        return None
+
+    def noise(self, shape: tuple[int, int]) -> Noise | None:
+        """The likelihood of the training targets as Gaussian noise around outputs of shape (n, q); None if it is not that."""
         return None
 
     def rows(self, index: Shaped[Array, " b"] | slice) -> "Likelihood":
@@ -142,19 +161,14 @@ class Gaussian(Likelihood):
             return None
         return jnp.broadcast_to(self.scale.astype(outputs.dtype) ** 2, outputs.shape)
 
-    def log_normaliser(self, shape: tuple[int, int]) -> float:
-        """The log density of targets of this shape that equal the outputs."""
-        scale = np.broadcast_to(np.asarray(self.scale, dtype=np.float64), shape)
-        return -0.5 * float(np.sum(np.log(2 * np.pi * scale**2)))
+    def noise(self, shape):
+        variance = np.broadcast_to(np.asarray(self.scale, dtype=np.float64) ** 2, shape)
+        return Noise(variance, -0.5 * float(np.sum(np.log(2 * np.pi * variance))), float(np.prod(shape)))
 
     def scaled(self, factor: float) -> "Gaussian":
         """The likelihood with every scale times a factor, as learnable as it was."""
         leaves = lambda tree: jax.tree.leaves(tree.log_scale)  # noqa: E731
         return eqx.tree_at(leaves, self, replace_fn=lambda log_scale: log_scale + math.log(factor))
-
-    def num_observations(self, shape: tuple[int, int]) -> float:
-        """How many targets those of this shape count for."""
-        return float(np.prod(shape))
 
     def rows(self, index):
         if not self.per_row:

@@ -9,6 +9,7 @@ from gpjax.kernels import RBF
 
 import fsplaplace as fsp
 from fsplaplace.host import _memory
+from fsplaplace.laplace import _choices
 from fsplaplace.laplace import _data as _rows
 
 rng = np.random.default_rng(0)
@@ -38,13 +39,13 @@ def posterior(name, *data):
 
 
 @pytest.mark.parametrize("name", list(PROBLEMS))
-def test_batches_and_files_give_the_posterior_of_the_array(name, tmp_path, monkeypatch):
+def test_batches_and_files_give_the_posterior_of_the_array(name, tmp_path, monkeypatch, x64):
     y = PROBLEMS[name][2]
     expected = posterior(name, X, y)
     np.save(tmp_path / "X.npy", X)
     mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
     # Small enough that files are read in parts, and that blocks of features are not kept between passes.
-    monkeypatch.setattr(_rows, "HELD", 160)
+    monkeypatch.setattr(_choices, "HELD", 160)
     monkeypatch.setattr(_memory, "_KEPT", 1000)
     monkeypatch.setattr(_memory, "_STREAMED", 6000)
     monkeypatch.setattr(_rows.Rows, "held", lambda rows: rows.spread(50))

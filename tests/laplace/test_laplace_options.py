@@ -136,6 +136,31 @@ def test_a_posterior_compiles_the_kernel_and_the_jacobian_and_nothing_else(compi
     posterior = fsp.laplace(model, prior, likelihood, X[:9], Y[:9], context_points=POINTS)
     assert len(compilations) == 2
     posterior.predict(TEST)
-    assert len(compilations) == 4
+    assert len(compilations) == 3
     fsp.laplace(model, prior, louder, X[:9], Y[:9] + 1.0, context_points=POINTS)
-    assert len(compilations) == 4
+    assert len(compilations) == 3
+
+
+@pytest.mark.parametrize("num_guards", [501, 1000, 1001])
+@pytest.mark.parametrize("num_rows", [10, 100])
+def test_the_mean_with_the_lower_distance_is_chosen_whatever_the_number_of_guard_points(num_guards, num_rows):
+    """Means are judged where the network was evaluated: the exact process at the same points is written out here."""
+    generator = np.random.default_rng(1)
+    inputs = generator.uniform(-1, 1, size=(num_rows, 1))
+    targets = np.sin(6 * inputs[:, 0]) + 0.1 * generator.normal(size=num_rows)
+    prior, likelihood = fsp.Prior(RBF(lengthscale=0.3)), fsp.likelihoods.Gaussian(0.1)
+    guards = generator.uniform(-1, 1, size=(num_guards, 1))
+    model = network(prior, width=50)
+    options = {"context_points": np.linspace(-1.2, 1.2, 60)[:, None], "guard_points": guards}
+    chosen = fsp.laplace(model, prior, likelihood, inputs, targets, **options)
+    kernel = lambda a, b: references.rbf(a, b, 0.3)  # noqa: E731
+    exact = references.exact_gp(
+        kernel(inputs, inputs), kernel(guards, inputs), kernel(guards, guards), targets, np.array(0.1)
+    )
+    distances = {}
+    for name in ("network", "refined"):
+        mean = fsp.laplace(model, prior, likelihood, inputs, targets, mean=name, **options).predict(guards).mean
+        distances[name] = np.sqrt(np.mean((np.asarray(mean)[:, 0] - exact.mean) ** 2 / (exact.std**2 + 0.01)))
+        # Judged at some of the guard points and at some of the context.
+        assert chosen.diagnostics.objectives[name] == pytest.approx(distances[name], rel=0.3, abs=0.01)
+    assert chosen.diagnostics.mean == min(distances, key=distances.__getitem__) == "refined"

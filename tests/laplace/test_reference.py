@@ -10,8 +10,8 @@ from scipy.stats import multivariate_normal
 
 import fsplaplace as fsp
 from fsplaplace.laplace._data import Part, Rows
-from fsplaplace.laplace._pull_back import _Choice
-from fsplaplace.laplace._reference import Divergence, judges_at, score_means
+from fsplaplace.laplace._problem import Places, Problem
+from fsplaplace.laplace._reference import Divergence, Reference, reference_at, score_means
 
 GENERATOR = np.random.default_rng(0)
 X = GENERATOR.uniform(-1, 1, size=(10, 1))
@@ -44,28 +44,35 @@ def test_missed_variance_as_noise_is_the_fully_independent_training_conditional(
     np.testing.assert_allclose(posterior.predict(TEST).noise_variance[:, 0], 0.1**2 + missed, atol=1e-4)
 
 
+def reference(guards, context):
+    """Of the Matern-1/2 prior of length scale 0.5 and the data above."""
+    prior, likelihood = fsp.Prior(Matern12(lengthscale=0.5)), fsp.likelihoods.Gaussian(0.1)
+    data = Rows(lambda: iter([Part(X, Y[:, None])]))
+    problem = Problem(None, prior, likelihood, data, context, guards, True, 1e9)
+    return prior, reference_at(problem, Places.of(problem))
+
+
 def test_choices_are_judged_by_the_divergence_from_the_exact_process(x64):
     """The divergence of the exact process's own features is zero, and grows when they are scaled or shifted."""
-    prior, likelihood = fsp.Prior(Matern12(lengthscale=0.5)), fsp.likelihoods.Gaussian(0.1)
-    judges = judges_at(prior, likelihood, Rows(lambda: iter([Part(X, Y[:, None])])), TEST, POINTS[:3])
+    _, judges = reference(TEST, POINTS[:3])
     assert judges.sample is not None
     inputs = judges.inputs
     factor = np.linalg.cholesky(np.exp(-np.abs(inputs - inputs.T) / 0.5) + 1e-12 * np.eye(len(inputs)))
-    offsets = np.zeros(len(inputs))
-    value = judges.divergence(offsets, factor, missed_as_noise=False)
+    value = judges.divergence(factor, missed_as_noise=False)
     np.testing.assert_allclose(value, 0.0, atol=1e-8)
-    assert min(judges.divergence(offsets, 0.5 * factor, missed_as_noise=False)) > 0.01
-    assert min(judges.divergence(offsets + 3.0, factor, missed_as_noise=False)) > 0.01
+    assert min(judges.divergence(0.5 * factor, missed_as_noise=False)) > 0.01
+    stated = judges.sample.stated._replace(mean=judges.sample.stated.mean + 3.0)
+    shifted = judges._replace(sample=judges.sample._replace(stated=stated))
+    assert min(shifted.divergence(factor, missed_as_noise=False)) > 0.01
 
 
 def test_means_that_are_equally_wrong_between_inputs_are_told_apart_at_the_context(x64):
     """As where inputs lie on a circle: points between them are no inputs."""
-    prior, likelihood = fsp.Prior(Matern12(lengthscale=0.5)), fsp.likelihoods.Gaussian(0.1)
-    judges = judges_at(prior, likelihood, Rows(lambda: iter([Part(X, Y[:, None])])), TEST, POINTS[::5])
+    prior, judges = reference(TEST, POINTS[::5])
     exact, between = judges.exact, np.arange(judges.exact.mean.size) < len(TEST)
     errors = {"refined": np.where(between, 5.01, 0.0), "network": np.where(between, 5.0, 1.0)}
     means = {name: (exact.mean + error)[:, None] for name, error in errors.items()}
-    _, scores = score_means(prior, judges, means, None)
+    scores = score_means(prior, judges, means, {}).scores
     assert scores["refined"] < scores["network"]
     for name, error in errors.items():
         assert scores[name] == pytest.approx(np.sqrt(np.mean(error**2 / exact.variance)))
@@ -82,12 +89,10 @@ def test_rank_follows_the_noise():
     assert ranks[0] < ranks[1]
 
 
-class _TwoOpinions:
-    """Judges whose divergence and covariance error are read off the candidates themselves."""
+class _TwoOpinions(Reference):
+    """A reference whose divergence and covariance error are read off the candidates themselves."""
 
-    sample, covariance = object(), np.eye(1)
-
-    def divergence(self, offsets, features, *, missed_as_noise):
+    def divergence(self, features, *, missed_as_noise):
         return Divergence(missed_as_noise, features[0, 0])
 
     def covariance_error(self, features):
@@ -96,9 +101,10 @@ class _TwoOpinions:
 
 @pytest.mark.parametrize(("divergences", "errors", "wanted"), [([1.0, 1.1], [9, 1], 1), ([1.0, 1.3], [9, 1], 0)])
 def test_of_ridges_that_diverge_alike_the_one_closest_to_the_prior_is_taken(divergences, errors, wanted):
-    choice = _Choice(_TwoOpinions(), np.zeros(1), rank=2, missed_as_noise=None)
-    assert choice.of(np.array([[pair]]).reshape(1, -1) for pair in zip(divergences, errors, strict=True)) == wanted
-    assert choice.missed_as_noise is False
+    judges = _TwoOpinions(None, None, None, np.eye(1), None, object())
+    candidates = [np.array([pair]) for pair in zip(divergences, errors, strict=True)]
+    assert judges.best_ridge(candidates, (False, True)) == wanted
+    assert judges.best_treatment(candidates[wanted], (False, True)) is False
 
 
 @pytest.mark.parametrize("scale", [0.05, 0.5])

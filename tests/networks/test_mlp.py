@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
-from gpjax.kernels import RBF, Periodic
+from gpjax.kernels import RBF, Constant, Linear, Periodic, Polynomial, White
 
 import fsplaplace as fsp
 
@@ -89,3 +89,46 @@ def test_match_first_layer_changes_the_first_layer_only():
 def test_impossible_networks_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make(fsp.Prior(RBF(lengthscale=0.5)))
+
+
+SCALE_FREE = {
+    "linear": Linear(),
+    "polynomial": Polynomial(degree=2, variance=0.5),
+    "constant": Constant(constant=jnp.array(1.0)),
+    "white": White(),
+}
+
+
+@pytest.mark.parametrize("name", SCALE_FREE)
+def test_without_a_length_scale_units_vary_over_the_range_of_the_context_region(name):
+    """The box is 4 x 1, so weights scatter like 2 / (range sqrt 2) = 0.35 and 1.41."""
+    prior = fsp.Prior(SCALE_FREE[name])
+    weight, bias = fsp.matched_first_layer(4000, prior=prior, context=BOX, key=jr.key(0))
+    np.testing.assert_allclose(np.std(weight, axis=0), [0.5 / 2**0.5, 2 / 2**0.5], rtol=0.05)
+    assert np.all(np.isfinite(bias))
+
+
+def test_without_a_length_scale_a_column_that_never_changes_is_ignored():
+    flat = fsp.context.Data(np.stack([np.linspace(0, 1, 20), np.ones(20)], axis=1))
+    weight, _ = fsp.matched_first_layer(50, prior=fsp.Prior(Linear()), context=flat, key=jr.key(0))
+    np.testing.assert_array_equal(weight[:, 1], 0.0)
+    assert np.all(weight[:, 0] != 0)
+
+
+@pytest.mark.parametrize("name", ["linear", "polynomial"])
+def test_the_posterior_of_a_scale_free_prior_is_that_of_the_exact_process(name):
+    rng = np.random.default_rng(0)
+    X, new = rng.normal(size=(40, 2)), rng.normal(size=(30, 2))
+    y = X @ [1.0, -2.0] + 0.1 * rng.normal(size=40)
+    prior, context = fsp.Prior(SCALE_FREE[name]), fsp.context.around(X)
+    model = fsp.as_model(fsp.mlp([30, 30], prior=prior, context=context, key=jr.key(0)))
+    points = context.sample(200, key=jr.key(1))
+    posterior = fsp.laplace(
+        model, prior, fsp.likelihoods.Gaussian(scale=0.1), X, y, context_points=points, key=jr.key(2)
+    )
+    prediction = posterior.predict(new)
+    whole = fsp.prior.moments.gram(prior, np.concatenate([X, new]))[0]
+    gain = np.linalg.solve(whole[:40, :40] + 0.01 * np.eye(40), whole[:40, 40:]).T
+    std = np.sqrt(np.diag(whole[40:, 40:] - gain @ whole[:40, 40:]))
+    np.testing.assert_allclose(prediction.mean[:, 0], gain @ y, atol=0.2 * np.mean(std))
+    np.testing.assert_allclose(prediction.std[:, 0], std, atol=0.05 * np.mean(std))

@@ -102,12 +102,12 @@ def fit(
     kernel: Annotated[
         str,
         typer.Option(help="rbf, matern12, matern32, matern52, rational_quadratic, periodic, linear, linear+matern32."),
-    ] = "matern52",
+    ] = "matern32",
     out: Annotated[Path, typer.Option(help="Directory for predictions, figure and model.")] = Path("fit"),
     test_fraction: Annotated[
         float, typer.Option(min=0.0, max=0.9, help="Share of the rows held out for the scores.")
     ] = 0.2,
-    steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = 3000,
+    steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = 2000,
     seed: Annotated[int, typer.Option(help="For the split and the fit.")] = 0,
     quiet: Quiet = False,
 ) -> None:

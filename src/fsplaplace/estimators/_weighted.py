@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from paramax import AbstractUnwrappable, non_trainable, unwrap
 
-from fsplaplace.likelihoods import Gaussian, Likelihood
+from fsplaplace.likelihoods import Gaussian, Likelihood, Noise
 
 # The least weight in a division: a row without weight has no information, not an infinite variance.
 _SMALLEST = 1e-12
@@ -81,13 +81,12 @@ class WeightedGaussian(Gaussian):
         squared = ((targets - outputs) / plain) ** 2 + 2 * jnp.log(plain) + jnp.log(2 * jnp.pi)
         return -0.5 * unwrap(self.weights).astype(outputs.dtype) * jnp.sum(squared, axis=-1)
 
-    def log_normaliser(self, shape):
-        weights = np.asarray(unwrap(self.weights), dtype=np.float64)
-        plain = np.broadcast_to(np.exp(np.asarray(unwrap(self.log_scale), dtype=np.float64)), shape)
-        return -0.5 * float(np.sum(weights[:, None] * np.log(2 * np.pi * plain**2)))
-
-    def num_observations(self, shape):
-        return shape[1] * float(np.sum(np.asarray(unwrap(self.weights), dtype=np.float64)))
+    def noise(self, shape):
+        weights = np.asarray(unwrap(self.weights), dtype=np.float64)[:, None]
+        plain = np.exp(2 * np.asarray(unwrap(self.log_scale), dtype=np.float64))
+        log_normaliser = -0.5 * float(np.sum(weights * np.broadcast_to(np.log(2 * np.pi * plain), shape)))
+        variance = np.broadcast_to(plain / np.maximum(weights, _SMALLEST), shape)
+        return Noise(variance, log_normaliser, shape[1] * float(np.sum(weights)))
 
     def rows(self, index):
         return eqx.tree_at(lambda tree: jax.tree.leaves(tree.weights), self, replace_fn=lambda leaf: leaf[index])

@@ -11,6 +11,7 @@ from jaxtyping import Float
 
 import fsplaplace as fsp
 from fsplaplace import metrics
+from fsplaplace.laplace import fit_posterior
 from fsplaplace.methods import FVI, MAP, ExactGP, Method, SparseGP, WeightLaplace
 
 REFINED = "FSP-Laplace, covariance form, refined mean"
@@ -37,16 +38,16 @@ def fit_fsp(
 
     The precision form may have nothing left after its variance check; then None, and why.
     """
-    trained = fsp.train(
-        model, prior, likelihood, context, X, y,
-        key=key, steps=steps, num_context=num_context, batch_size=batch_size, progress=False,
+    fitted = fit_posterior(
+        model, prior, likelihood, context, X, y, key=key, context_points=context_points, grow_noise=False,
+        # Keys as in the results that were published.
+        training={"key": key, "steps": steps, "num_context": num_context, "batch_size": batch_size, "progress": False},
+        approximation={"key": None, "mean": "refined", "rtol": rtol},
     )  # fmt: skip
-    covariance = fsp.laplace(
-        trained.model, prior, likelihood, X, y, context_points=context_points, mean="refined", rtol=rtol
-    )
+    covariance = fitted.posterior
     try:
         precision = fsp.laplace(
-            trained.model, prior, likelihood, X, y, context_points=context_points, form="precision", rank=rank
+            fitted.trained.model, prior, likelihood, X, y, context_points=context_points, form="precision", rank=rank
         )
     except FloatingPointError as error:
         return covariance, None, str(error)

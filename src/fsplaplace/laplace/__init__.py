@@ -3,6 +3,9 @@
 from fsplaplace.laplace._diagnostics import Diagnostics as Diagnostics
 from fsplaplace.laplace._diagnostics import Ratio as Ratio
 from fsplaplace.laplace._diagnostics import Stage as Stage
+from fsplaplace.laplace._fit import Fitted as Fitted
+from fsplaplace.laplace._fit import choose_context_points as choose_context_points
+from fsplaplace.laplace._fit import fit_posterior as fit_posterior
 from fsplaplace.laplace._laplace import laplace as laplace
 from fsplaplace.laplace._plan import Plan as Plan
 from fsplaplace.laplace._plan import plan as plan

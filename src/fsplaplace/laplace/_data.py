@@ -7,13 +7,11 @@ import numpy as np
 from jaxtyping import ArrayLike, Float, Int, Shaped
 
 from fsplaplace.host import to_device
+from fsplaplace.laplace import _choices
 from fsplaplace.likelihoods import Likelihood
 from fsplaplace.networks import Model
 from fsplaplace.prior import Prior
 from fsplaplace.training import check_types, check_widths
-
-# Arrays up to this size are checked and converted once, larger ones in parts of this size at every pass.
-HELD = 16 * 2**20
 
 
 class Part(NamedTuple):
@@ -43,7 +41,7 @@ class Rows:
         self.row_shape: tuple[int, ...] = shapes[0][1:]
 
     def blocks(self, size: int) -> Iterator[tuple[slice, Part]]:
-        """All rows in order, so many at a time, with where they are; the last block may have fewer."""
+        """All rows in order, `size` at a time, with where they are; the last block may have fewer."""
         start, waiting = 0, []
         for part in self._parts():
             waiting.append(part)
@@ -75,13 +73,13 @@ class Rows:
         return Part(*(values[np.argsort(order)] for values in _join(found)))
 
     def spread(self, most: int) -> Part:
-        """At most so many rows, evenly spaced through the data."""
+        """At most `most` rows, evenly spaced through the data."""
         return self.take(np.arange(self.num_rows)[:: -(-self.num_rows // most)])
 
     def held(self) -> Part:
-        """All rows, or evenly spaced ones where all would take more than 16 MiB."""
+        """All rows, or evenly spaced ones if all would take more than 16 MiB."""
         row = np.dtype(np.float32).itemsize * int(np.prod(self.row_shape))
-        return self.spread(max(1, HELD // row))
+        return self.spread(max(1, _choices.HELD // row))
 
 
 def check_rows(
@@ -114,12 +112,12 @@ def _array_rows(model: Model, likelihood: Likelihood, X, y) -> Rows:
         _check_rereadable(X)
         raise TypeError(f"X is a {type(X).__name__} to iterate over; pass it as (X, y) batches and leave y out")
     inputs, targets = np.asarray(X), np.asarray(y)
-    if inputs.nbytes <= HELD or inputs.ndim < 2:
+    if inputs.nbytes <= _choices.HELD or inputs.ndim < 2:
         whole = _checked(model, likelihood, inputs, targets)
         return Rows(lambda: iter([whole]), lambda index: Part(whole.inputs[index], whole.targets[index]))
     if targets.ndim == 0 or targets.shape[0] != inputs.shape[0]:
         raise ValueError(f"y has shape {targets.shape}, but X has {inputs.shape[0]} rows; pass one target for each")
-    size = max(1, HELD // inputs[0].nbytes)
+    size = max(1, _choices.HELD // inputs[0].nbytes)
 
     def parts():
         for start in range(0, inputs.shape[0], size):

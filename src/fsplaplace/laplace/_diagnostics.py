@@ -4,19 +4,22 @@ import time
 
 import equinox as eqx
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
-from rich.console import Console
+from jaxtyping import Array, Float
 from rich.table import Table
 
-from fsplaplace.host import format_bytes, to_device
-from fsplaplace.prior import Prior
-from fsplaplace.prior import moments as _prior_moments
-
-MOST_POINTS = 500
+from fsplaplace.host import format_bytes, table_text, to_device
+from fsplaplace.laplace._problem import Places
+from fsplaplace.likelihoods import Noise
 
 
 class Ratio(eqx.Module):
-    """Implied over stated prior variance at a set of points: smallest, median and largest."""
+    """Implied over stated prior variance at a set of points.
+
+    Attributes:
+        smallest: of all points and outputs.
+        median: of all points and outputs.
+        largest: of all points and outputs.
+    """
 
     smallest: Float[Array, ""]
     median: Float[Array, ""]
@@ -24,7 +27,12 @@ class Ratio(eqx.Module):
 
 
 class Stage(eqx.Module):
-    """One stage of the computation: seconds on the clock, and bytes of its largest arrays."""
+    """One stage of the computation.
+
+    Attributes:
+        seconds: on the clock.
+        bytes: held at its peak, by the cost model that `plan` has.
+    """
 
     seconds: Float[Array, ""]
     bytes: Float[Array, ""]
@@ -49,6 +57,7 @@ class Diagnostics(eqx.Module):
         missed_as_noise: whether prior variance that the features miss at the data is taken as noise.
         noise_factor: the factor of a Gaussian likelihood's scale at which the evidence is highest, kernel and network staying
             as they are; far above 1 the features miss what the stated noise would show. None for other likelihoods.
+        misfit_to_noise: see `Posterior.misfit_to_noise`.
         stages: seconds and bytes of each stage.
     """
 
@@ -66,6 +75,7 @@ class Diagnostics(eqx.Module):
     delta: float = eqx.field(static=True)
     missed_as_noise: bool = eqx.field(static=True)
     noise_factor: float | None
+    misfit_to_noise: float | None
     stages: dict[str, Stage]
 
     @property
@@ -93,48 +103,49 @@ class Diagnostics(eqx.Module):
             table.add_row("noise with the highest evidence", f"{self.noise_factor:.3g} times the stated")
         for name, stage in self.stages.items():
             table.add_row(name, f"{float(stage.seconds):.3f} s, {format_bytes(float(stage.bytes))}")
-        console = Console(width=100, color_system=None)
-        with console.capture() as capture:
-            console.print(table)
-        return capture.get()
+        return table_text(table)
 
 
-class Stages:
-    """A clock for the stages of one computation."""
+class Clock:
+    """Seconds of the stages of one computation.
+
+    Attributes:
+        seconds: of each finished stage, by its name.
+    """
 
     def __init__(self):
-        self.records: dict[str, Stage] = {}
+        self.seconds: dict[str, float] = {}
         self._last = time.perf_counter()
 
-    def finish(self, name: str, size: float) -> None:
+    def finish(self, name: str) -> None:
+        """End the stage that began with the end of the one before."""
         now = time.perf_counter()
-        self.records[name] = Stage(to_device(now - self._last), to_device(float(size)))
-        self._last = now
+        self.seconds[name], self._last = now - self._last, now
 
-
-def subset(x: Float[Array, "n ..."]) -> Float[Array, "k ..."]:
-    """At most 500 of the points, evenly spaced through the set."""
-    return x if x.shape[0] <= MOST_POINTS else to_device(np.asarray(x)[:: -(-x.shape[0] // MOST_POINTS)])
-
-
-def stack(places: dict[str, Array]) -> Float[Array, "k ..."]:
-    """The points of all places, in order."""
-    return to_device(np.concatenate([np.asarray(x) for x in places.values()]))
+    def stages(self, sizes: dict[str, float]) -> dict[str, Stage]:
+        """The finished stages with the bytes of each, by its name."""
+        return {name: Stage(*map(to_device, (taken, sizes.get(name, 0.0)))) for name, taken in self.seconds.items()}
 
 
 def variance_ratios(
-    stated: Float[np.ndarray, "k q"], places: dict[str, Array], features: Float[ArrayLike, "k q r"]
+    stated: Float[np.ndarray, "k q"], places: Places, features: Float[np.ndarray, "k q r"]
 ) -> dict[str, Ratio]:
-    r"""$\lVert J(x) S_0 \rVert^2 / \mathrm{diag}\,\Sigma(x, x)$ in each place, all of which are stacked in order."""
-    implied = np.sum(np.asarray(features, dtype=np.float64) ** 2, axis=2)
-    ratio = np.divide(implied, stated, out=np.ones_like(stated), where=stated > 0)
-    edges = np.cumsum([x.shape[0] for x in places.values()])[:-1]
+    r"""$\lVert J(x) S_0 \rVert^2 / \mathrm{diag}\,\Sigma(x, x)$ in each place."""
+    implied = np.sum(features**2, axis=2)
+    ratio = np.divide(implied, stated, out=np.ones(stated.shape), where=stated > 0)
+    summaries = (np.min, np.median, np.max)
     return {
-        name: Ratio(*(to_device(summary(part)) for summary in (np.min, np.median, np.max)))
-        for name, part in zip(places, np.split(ratio, edges), strict=True)
+        name: Ratio(*(to_device(summary(ratio[places.slice(name)])) for summary in summaries))
+        for name in ("context", "guard", "training")
     }
 
 
-def missed_variance(prior: Prior, x, features: Float[np.ndarray, "n q r"]) -> Float[np.ndarray, "n q"]:
-    r"""Prior variance that the features $J S_0$ miss, $\max(0, \mathrm{diag}\,\Sigma(x, x) - \lVert J(x) S_0 \rVert^2)$."""
-    return np.maximum(_prior_moments.variance(prior, x) - np.sum(features**2, axis=2), 0.0)
+def misfit_to_noise(ratios: dict[str, Ratio], stated: Float[np.ndarray, "k q"], noise: Noise | None) -> float | None:
+    """Prior variance that the features miss at a typical training input, over a typical variance of the noise.
+
+    Typical is the harmonic mean: rows that say nothing have no part in it.
+    """
+    if noise is None:
+        return None
+    missed = abs(1.0 - float(ratios["training"].median)) * float(np.mean(stated))
+    return missed * float(np.mean(1.0 / noise.variance))

@@ -1,4 +1,4 @@
-"""What the linearised network sees at inputs: its outputs, and their change along directions in weight space."""
+r"""What the linearised network sees at inputs: its outputs $f(x)$ and its features $\phi(x) = J(x) S_0$."""
 
 import functools
 from collections.abc import Callable, Iterator
@@ -6,79 +6,132 @@ from typing import NamedTuple
 
 import equinox as eqx
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Shaped
 
 from fsplaplace.host import pad_rows, rows_of_data
-from fsplaplace.laplace._data import Rows
-from fsplaplace.laplace._mode import Block, Blocks
-from fsplaplace.likelihoods import Gaussian, Likelihood
-from fsplaplace.networks import Model, map_rows, outputs_and_products, push_forward_block, route, rows_per_block
-from fsplaplace.prior import Prior
-from fsplaplace.prior import moments as _prior_moments
+from fsplaplace.laplace import _choices
+from fsplaplace.laplace._data import Part
+from fsplaplace.laplace._problem import Places, Problem
+from fsplaplace.likelihoods import Likelihood, Noise
+from fsplaplace.networks import (
+    Model,
+    map_rows,
+    outputs_and_products,
+    push_forward_block,
+    route,
+    rows_per_block,
+)
+from fsplaplace.prior import moments
 
 
 class View(NamedTuple):
-    """Outputs f(x) and features J(x) V at some inputs, in float64 on the host."""
+    """Outputs and features at some inputs, in float64 on the host.
+
+    Attributes:
+        outputs: f(x), (n, q).
+        features: J(x) V, (n, q, r).
+    """
 
     outputs: Float[np.ndarray, "n q"]
     features: Float[np.ndarray, "n q r"]
 
-    def rows(self, part: slice) -> "View":
+    def rows(self, part: slice | Shaped[np.ndarray, " k"]) -> "View":
         """The view of some of the inputs."""
         return View(self.outputs[part], self.features[part])
 
 
-def join(views: list[View]) -> View:
-    """Views of some inputs after those of others."""
-    return View(*(np.concatenate(parts) for parts in zip(*views, strict=True)))
-
-
-def view(model: Model, x: Float[Array, "n ..."], directions: Float[Array, "r p"], *, budget: float) -> View:
+def view(model: Model, x: Float[np.ndarray, "n ..."], directions: Float[Array, "r p"], *, budget: float) -> View:
     """Outputs and features in blocks of rows that fit the budget. The products are in the weights' dtype."""
-    if route(model, x, directions.shape[0]) == "convolutions":
+    rank = directions.shape[0]
+    if route(model, x, rank) == "convolutions":
         parts = outputs_and_products(model, x, directions, budget=budget)
         return View(*(np.asarray(part, dtype=np.float64) for part in parts))
+    if directions.nbytes <= _choices.LARGEST_PADDED:
+        directions = np.pad(np.asarray(directions), ((0, -rank % _choices.RANK_MULTIPLE), (0, 0)))
     rows = rows_per_block(model, x, directions.shape[0], budget)
     padded = pad_rows(np.asarray(x), max(rows, x.shape[0]))
-    parts = map_rows(functools.partial(_view_block, model, directions=directions), padded, rows=rows)
-    return View(*(np.asarray(part[: x.shape[0]], dtype=np.float64) for part in parts))
-
-
-def data_blocks(
-    model: Model, likelihood: Likelihood, data: Rows, directions: Float[Array, "r+1 p"], *,
-    prior: Prior, budget: float, missed: Callable | None = None, known: View | None = None,
-) -> Blocks:  # fmt: skip
-    """Blocks of data with their features; the last direction is a shift that is part of the offset.
-
-    `missed(x, features)` is variance that joins that of Gaussian noise. A block that holds all rows is kept, others are
-    computed anew in each pass; `known` is the view of all rows where there already is one.
-    """
-    rows = rows_of_data(2 * prior.num_outputs * directions.shape[0] * 8, budget, num_rows=data.num_rows)
-
-    def compute(part: slice, inputs, labels) -> Block:
-        noise = likelihood if rows >= data.num_rows else likelihood.rows(part)
-        seen = known.rows(part) if known is not None else view(model, inputs, directions, budget=budget)
-        features = seen.features[:, :, :-1]
-        variance, log_normaliser = None, 0.0
-        if isinstance(noise, Gaussian):
-            variance = np.broadcast_to(np.asarray(noise.scale, dtype=np.float64) ** 2, seen.outputs.shape)
-            log_normaliser = noise.log_normaliser(seen.outputs.shape)
-            if missed is not None:
-                added = missed(inputs, features) / variance
-                variance, log_normaliser = variance * (1 + added), log_normaliser - 0.5 * float(np.sum(np.log1p(added)))
-        offset = seen.outputs + seen.features[:, :, -1]
-        prior_mean, targets = _prior_moments.mean(prior, inputs), np.asarray(labels)
-        return Block(seen.outputs, prior_mean, offset, features, targets, noise, variance, log_normaliser)
-
-    def stream() -> Iterator[Block]:
-        return (compute(part, *block) for part, block in data.blocks(rows))
-
-    if rows < data.num_rows:
-        return stream
-    kept_blocks = list(stream())
-    return lambda: iter(kept_blocks)
+    outputs, features = map_rows(functools.partial(_view_block, model, directions=directions), padded, rows=rows)
+    count = x.shape[0]
+    return View(np.asarray(outputs[:count], np.float64), np.asarray(features[:count, :, :rank], np.float64))
 
 
 @eqx.filter_jit
 def _view_block(model: Model, x, directions):
     return model(x), push_forward_block(model, x, directions)
+
+
+class Block(eqx.Module):
+    r"""Some rows of the data as the linear model $f_i(z) = \mu(x_i) + \Phi_i z$ sees them, on the host.
+
+    Attributes:
+        network: the network's own outputs, (b, q).
+        offset: $\mu(x_i)$, (b, q).
+        features: $\Phi_i$, (b, q, r).
+        targets: of these rows.
+        likelihood: of these rows.
+        noise: Gaussian noise of these targets, with what the features miss if that counts as noise; None for other
+            likelihoods.
+    """
+
+    network: Float[np.ndarray, "b q"]
+    offset: Float[np.ndarray, "b q"]
+    features: Float[np.ndarray, "b q r"]
+    targets: Shaped[np.ndarray, "b ..."]
+    likelihood: Likelihood
+    noise: Noise | None
+
+    def outputs(self, z: Float[np.ndarray, " r"]) -> Float[np.ndarray, "b q"]:
+        """$f_i(z)$."""
+        return self.offset + self.features @ z
+
+
+Blocks = Callable[[], Iterator[Block]]
+
+
+def data_blocks(
+    problem: Problem, directions: Float[Array, "r p"], *,
+    missed_as_noise: bool = False, places: Places | None = None, seen: View | None = None,
+) -> Blocks:  # fmt: skip
+    """Passes over the data with their features, in blocks that fit the budget.
+
+    A block that holds all rows is kept, others are computed anew in each pass.
+
+    Args:
+        problem: the data and the prior.
+        directions: rows of $S_0$.
+        missed_as_noise: add the prior variance that the features miss to the variance of Gaussian noise.
+        places: where features are known already.
+        seen: what is known there.
+    """
+    data, q = problem.data, problem.prior.num_outputs
+    rows = rows_of_data(2 * q * directions.shape[0] * 8, problem.budget, num_rows=data.num_rows)
+    if places is not None and seen is not None and rows >= data.num_rows == places.training.shape[0]:
+        known = Part(places.training, places.targets)
+        kept = [_block(problem, known, seen.rows(places.slice("training")), problem.likelihood, missed_as_noise)]
+        return lambda: iter(kept)
+
+    def stream() -> Iterator[Block]:
+        for part, block in data.blocks(rows):
+            likelihood = problem.likelihood if rows >= data.num_rows else problem.likelihood.rows(part)
+            found = view(problem.model, block.inputs, directions, budget=problem.budget)
+            yield _block(problem, block, found, likelihood, missed_as_noise)
+
+    if rows < data.num_rows:
+        return stream
+    blocks = list(stream())
+    return lambda: iter(blocks)
+
+
+def _block(problem: Problem, rows: Part, seen: View, likelihood: Likelihood, missed_as_noise: bool) -> Block:
+    noise = likelihood.noise(seen.outputs.shape)
+    if noise is not None and missed_as_noise:
+        added = missed_variance(moments.variance(problem.prior, rows.inputs), seen.features) / noise.variance
+        log_normaliser = noise.log_normaliser - 0.5 * float(np.sum(np.log1p(added)))
+        noise = noise._replace(variance=noise.variance * (1 + added), log_normaliser=log_normaliser)
+    offset = moments.mean(problem.prior, rows.inputs)
+    return Block(seen.outputs, offset, seen.features, np.asarray(rows.targets), likelihood, noise)
+
+
+def missed_variance(stated: Float[np.ndarray, "n q"], features: Float[np.ndarray, "n q r"]) -> Float[np.ndarray, "n q"]:
+    r"""Prior variance that the features miss, $\max(0, \mathrm{diag}\,\Sigma(x, x) - \lVert \phi(x) \rVert^2)$."""
+    return np.maximum(stated - np.sum(features**2, axis=2), 0.0)

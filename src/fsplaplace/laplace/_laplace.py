@@ -5,22 +5,18 @@ from typing import Literal
 
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
+from jaxtyping import ArrayLike, Float, PRNGKeyArray
 
-from fsplaplace.context import Segments, throughout
-from fsplaplace.host import host_generator, one_blas_thread, resolve_budget, to_device
+from fsplaplace.host import one_blas_thread, resolve_budget
+from fsplaplace.laplace._choices import Options, num_training
 from fsplaplace.laplace._covariance_form import covariance_form
 from fsplaplace.laplace._data import Rows, check_rows
-from fsplaplace.laplace._plan import num_training
 from fsplaplace.laplace._posterior import Posterior
 from fsplaplace.laplace._precision_form import precision_form
+from fsplaplace.laplace._problem import Problem, default_context, default_guards, distinct, with_training
 from fsplaplace.likelihoods import Likelihood
 from fsplaplace.networks import Model
 from fsplaplace.prior import Prior
-
-_NUM_GUARDS = 200
-_NUM_CONTEXT = 500
-_NEIGHBOURS = 6
 
 
 def laplace(
@@ -55,10 +51,12 @@ def laplace(
 
     Args:
         model: the trained network (by `fsplaplace.train` or elsewhere). Not changed.
-        prior, likelihood: as in `fsplaplace.train`.
-        X, y: inputs and targets as arrays, which may be memory-mapped, or X an iterable of (X, y) batches that starts anew
-            each time it is iterated over (a list, a torch DataLoader). What does not fit is read again for each
-            pass, in blocks; memory does not grow with n.
+        prior: the Gaussian-process prior, as in `fsplaplace.train`.
+        likelihood: of the targets given the outputs, as in `fsplaplace.train`.
+        X: inputs, (n, ...), which may be memory-mapped; or an iterable of (X, y) batches that starts anew each time it is
+            iterated over (a list, a torch DataLoader). What does not fit is read again for each pass, in blocks; memory
+            does not grow with n.
+        y: targets; left out if X has batches.
         context_points: where the prior is enforced, (m, ...): cover every place you will predict at, and include the
             training inputs. Repeated points count once. By default 500 points of `context.throughout(X)` and the
             training inputs, see `include_training`.
@@ -94,86 +92,45 @@ def laplace(
         key: for the default guard and context points; a fixed key by default.
     """
     data = check_rows(model, prior, likelihood, X, y)
+    options = Options(mean, rank, rtol, delta, solver, passes, missed_as_noise)
+    _check_options(form, options)
+    key = jr.key(0) if key is None else key
+    if context_points is None:
+        points = default_context(model, data, key)
+    else:
+        points = distinct(_checked(model, context_points, data, "context_points"))
+    if include_training and form == "covariance":
+        points = with_training(points, data, most=num_training(points.shape[0], prior.num_outputs), key=key)
+    given = guard_points is not None
+    guards = _checked(model, guard_points, data, "guard_points") if given else default_guards(points, data, key)
+    problem = Problem(model, prior, likelihood, data, points, guards, given, resolve_budget(memory_budget))
+    with one_blas_thread():
+        return precision_form(problem, rank) if form == "precision" else covariance_form(problem, options)
+
+
+def _check_options(form: str, options: Options) -> None:
     for name, value, allowed in (
         ("form", form, ("covariance", "precision")),
-        ("mean", mean, ("auto", "network", "refined")),
-        ("solver", solver, ("auto", "dense", "normal-equations", "golub-kahan")),
+        ("mean", options.mean, ("auto", "network", "refined")),
+        ("solver", options.solver, ("auto", "dense", "normal-equations", "golub-kahan")),
     ):
         if value not in allowed:
             raise ValueError(f"laplace: {name} is {value!r}; pass one of {', '.join(map(repr, allowed))}")
+    rank, rtol, delta, passes = options.rank, options.rtol, options.delta, options.passes
     if rank is not None and rank < 1:
         raise ValueError(f"laplace: rank is {rank}; pass 1 or more, or None for no limit")
     if not ((rtol is None or rtol > 0) and (delta is None or delta > 0) and passes >= 1):
         raise ValueError(f"laplace: rtol ({rtol}), delta ({delta}) and passes ({passes}) must be positive")
-    key = jr.key(0) if key is None else key
-    generator = host_generator(key)
-    points = _context_points(model, data, context_points, key)
-    if include_training and form == "covariance":
-        most = num_training(points.shape[0], prior.num_outputs)
-        points = _with_training(points, data, most=most, generator=generator)
-    given = guard_points is not None
-    guards = _checked(model, guard_points, data, "guard_points") if given else _between(points, data, generator, key)
-    budget = resolve_budget(memory_budget)
-    if form == "precision":
-        if mean == "refined":
-            raise ValueError(
-                "laplace: the precision form has the network's mean only; pass form='covariance' for mean='refined'"
-            )
-        with one_blas_thread():
-            return precision_form(
-                model, prior, likelihood, data, points, guards, bound_guards=given, rank=rank, budget=budget
-            )
-    with one_blas_thread():
-        return covariance_form(
-            model, prior, likelihood, data, points, guards,
-            mean=mean, rank=rank, rtol=rtol, delta=delta, solver=solver, passes=passes,
-            missed_as_noise=missed_as_noise, budget=budget,
-        )  # fmt: skip
-
-
-def _context_points(model: Model, data: Rows, context_points, key) -> Float[Array, "m ..."]:
-    if context_points is not None:
-        return _checked(model, context_points, data, "context_points")
-    if len(data.row_shape) != 1:
+    if form == "precision" and options.mean == "refined":
         raise ValueError(
-            f"laplace: there are no default context points for inputs of shape {data.row_shape}; pass context_points, for instance "
-            "images from another data set"
+            "laplace: the precision form has the network's mean only; pass form='covariance' for mean='refined'"
         )
-    return _distinct(np.asarray(throughout(data.held().inputs).sample(_NUM_CONTEXT, key=key), dtype=model.dtype))
 
 
-def _with_training(points, data: Rows, *, most: int, generator: np.random.Generator) -> Float[Array, "k ..."]:
-    index = np.arange(data.num_rows)
-    if data.num_rows > most:
-        index = generator.permutation(data.num_rows)[:most]
-    return _distinct(np.concatenate([np.asarray(points), data.take(index).inputs]))
-
-
-def _checked(model: Model, points, data: Rows, argument: str) -> Float[Array, "m ..."]:
-    points = model.check_inputs(points, argument=argument)
+def _checked(model: Model, points, data: Rows, argument: str) -> Float[np.ndarray, "m ..."]:
+    points = np.asarray(model.check_inputs(points, argument=argument))
     if points.shape[1:] != data.row_shape:
         raise ValueError(
             f"{argument} has rows of shape {points.shape[1:]}, but X has {data.row_shape}; pass points of the same width"
         )
-    return _distinct(points) if argument == "context_points" else points
-
-
-def _distinct(points: Float[ArrayLike, "m ..."]) -> Float[Array, "k ..."]:
-    """Points without exact repetitions, in their order: a repeated point adds nothing to the prior."""
-    values = np.asarray(points)
-    _, first = np.unique(values.reshape(values.shape[0], -1), axis=0, return_index=True)
-    return to_device(values[np.sort(first)])
-
-
-def _between(points: Float[Array, "m ..."], data: Rows, generator: np.random.Generator, key) -> Float[Array, "g ..."]:
-    """Points off the context set: between random pairs of its points, and between neighbouring training inputs."""
-    values = np.asarray(points)
-    local = len(data.row_shape) == 1 and data.num_rows > 1
-    count = 2 * _NUM_GUARDS // 3 if local else _NUM_GUARDS
-    first, second = generator.integers(0, values.shape[0], (2, count))
-    weight = generator.uniform(size=count).astype(values.dtype).reshape(-1, *[1] * (values.ndim - 1))
-    across = (1 - weight) * values[first] + weight * values[second]
-    if not local:
-        return to_device(across)
-    near = Segments(data.held().inputs, neighbours=_NEIGHBOURS).sample(_NUM_GUARDS - count, key=key)
-    return to_device(generator.permutation(np.concatenate([across, near])))
+    return points

@@ -1,88 +1,94 @@
 r"""The linearised model as a Bayesian generalised linear model in the whitened coordinates z.
 
-Outputs are $f_i(z) = o_i + \Phi_i z$ with a standard normal prior on z; rows of data stream through in blocks.
+Outputs are $f_i(z) = \mu(x_i) + \Phi_i z$ with a standard normal prior on z; rows of data stream through in blocks.
 """
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Shaped
+from jaxtyping import Float
+from scipy.optimize import fminbound
 
 from fsplaplace.host import to_double
-from fsplaplace.likelihoods import Likelihood
-
-_NEWTON_STEPS = 50
-_NEWTON_TOLERANCE = 1e-8
+from fsplaplace.laplace import _choices
+from fsplaplace.laplace._features import Block, Blocks
 
 
-class Block(eqx.Module):
-    """Some rows of the data, on the host: the network's outputs, the prior's mean, offsets $o_i$, features $\\Phi_i$, targets
-    and their likelihood, with the variances of its noise and its normaliser where it is Gaussian (then everything below has a closed
-    form)."""
+class LocalModel(NamedTuple):
+    r"""The objective $-\sum_i \log p(y_i \mid f_i(z)) + \frac12 \lVert z \rVert^2$ to second order around a point.
 
-    network: Float[np.ndarray, "b q"]
-    prior_mean: Float[np.ndarray, "b q"]
-    offset: Float[np.ndarray, "b q"]
-    features: Float[np.ndarray, "b q r"]
-    targets: Shaped[np.ndarray, "b ..."]
-    likelihood: Likelihood
-    variance: Float[np.ndarray, "b q"] | None
-    log_normaliser: float
+    Attributes:
+        value: the objective there.
+        gradient: its slope.
+        precision: $A = I + \sum_i \Phi_i^\top H_i \Phi_i$.
+        square: $\sum_i (y_i - f_i)^\top H_i (y_i - f_i)$ for Gaussian noise, else NaN.
+        num_observations: how many targets there are, for Gaussian noise, else NaN.
+    """
 
-    def outputs(self, z):
-        return self.offset + self.features @ z
+    value: float
+    gradient: Float[np.ndarray, " r"]
+    precision: Float[np.ndarray, "r r"]
+    square: float
+    num_observations: float
 
-
-Blocks = Callable[[], Iterator[Block]]
+    @property
+    def gaussian(self) -> bool:
+        """Whether there is nothing beyond second order."""
+        return not math.isnan(self.square)
 
 
 class Mode(NamedTuple):
-    """The mode of the posterior over z, the objective there, the posterior's precision A, and the negative log-likelihood of
-    the network's own outputs."""
+    """The posterior over z.
+
+    Attributes:
+        z: its mode.
+        value: the objective there.
+        precision: A, the posterior's precision there.
+        at_prior_mean: the objective to second order around z = 0, the prior mean.
+    """
 
     z: Float[np.ndarray, " r"]
     value: float
     precision: Float[np.ndarray, "r r"]
-    network_loss: float
+    at_prior_mean: LocalModel
+
+    @property
+    def log_evidence(self) -> float:
+        r"""$\sum_i \log p(y_i \mid f_i(z^\star)) - \frac12 \lVert z^\star \rVert^2 - \frac12 \log\det A$."""
+        return -self.value - 0.5 * float(np.linalg.slogdet(self.precision)[1])
+
+    @property
+    def log_likelihood(self) -> float:
+        """Of the targets at the mode."""
+        return 0.5 * float(self.z @ self.z) - self.value
 
 
 def posterior_mode(blocks: Blocks, rank: int) -> Mode:
-    r"""$\arg\min_z -\sum_i \log p(y_i \mid o_i + \Phi_i z) + \frac12 \lVert z \rVert^2$ by damped Newton steps.
+    r"""$\arg\min_z -\sum_i \log p(y_i \mid \mu(x_i) + \Phi_i z) + \frac12 \lVert z \rVert^2$ by damped Newton steps.
 
-    One step for a Gaussian likelihood, whose objective is a parabola. Time per step $O(n q r^2 + r^3)$.
+    One step for Gaussian noise, whose objective is a parabola. Time per step $O(n q r^2 + r^3)$.
     """
-    z, network = np.zeros(rank), []
-
-    def first_pass():
-        for block in blocks():
-            network.append(_log_likelihood(dataclasses.replace(block, offset=block.network), z))
-            yield block
-
-    local = _local_model(first_pass, z)
-    for _ in range(_NEWTON_STEPS):
+    z = np.zeros(rank)
+    first = local = local_model(blocks, z)
+    if first.gaussian:
+        z = -np.linalg.solve(first.precision, first.gradient)
+        return _finite(Mode(z, first.value + 0.5 * float(first.gradient @ z), first.precision, first))
+    for _ in range(_choices.NEWTON_STEPS):
         direction = -np.linalg.solve(local.precision, local.gradient)
         decrement = float(-local.gradient @ direction)
-        if local.exact:
-            z, local = z + direction, local._replace(value=local.value - 0.5 * decrement)
-            break
-        if decrement <= _NEWTON_TOLERANCE * (1.0 + abs(local.value)):
+        if decrement <= _choices.NEWTON_TOLERANCE * (1.0 + abs(local.value)):
             break
         size = 1.0
         while size > 1e-8 and not objective(blocks, z + size * direction) <= local.value - 1e-4 * size * decrement:
             size /= 2
         z = z + size * direction
-        local = _local_model(blocks, z)
-    if not math.isfinite(local.value):
-        raise FloatingPointError(
-            "laplace: the log-likelihood of the linearised model is not finite; check y and the likelihood"
-        )
-    return Mode(z, local.value, local.precision, -float(sum(network)))
+        local = local_model(blocks, z)
+    return _finite(Mode(z, local.value, local.precision, first))
 
 
 def objective(blocks: Blocks, z: Float[np.ndarray, " r"]) -> float:
@@ -90,9 +96,18 @@ def objective(blocks: Blocks, z: Float[np.ndarray, " r"]) -> float:
     return float(0.5 * z @ z - sum(_log_likelihood(block, z) for block in blocks()))
 
 
-def posterior_precision(blocks: Blocks, z: Float[np.ndarray, " r"]) -> Float[np.ndarray, "r r"]:
-    r"""$A = I + \sum_i \Phi_i^\top H_i \Phi_i$, the curvature taken at $f_i(z)$."""
-    return np.eye(z.shape[0]) + sum(_expansion(block, z)[2] for block in blocks())
+def local_model(blocks: Blocks, z: Float[np.ndarray, " r"]) -> LocalModel:
+    """The objective to second order around z. One pass over the data."""
+    value, gradient, precision, square, count = 0.5 * float(z @ z), z, np.eye(z.shape[0]), 0.0, 0.0
+    for block in blocks():
+        log_likelihood, slope, curvature = _expansion(block, z)
+        value, gradient, precision = value - log_likelihood, gradient - slope, precision + curvature
+        if block.noise is None:
+            square = count = math.nan
+        else:
+            square += 2 * (block.noise.log_normaliser - log_likelihood)
+            count += block.noise.num_observations
+    return LocalModel(float(value), gradient, precision, square, count)
 
 
 def at_network(blocks: Blocks) -> Blocks:
@@ -100,41 +115,65 @@ def at_network(blocks: Blocks) -> Blocks:
     return lambda: (dataclasses.replace(block, offset=block.network) for block in blocks())
 
 
-class _Local(NamedTuple):
-    """The objective to second order around a point, and whether there is nothing beyond second order."""
+def best_noise_factor(
+    around: LocalModel, eigenvalues: Float[np.ndarray, " r"], eigenvectors: Float[np.ndarray, "r r"]
+) -> float:
+    r"""The factor of the noise's standard deviation at which the evidence is highest, between 0.1 and 100.
 
-    value: float
-    gradient: Float[np.ndarray, " r"]
-    precision: Float[np.ndarray, "r r"]
-    exact: bool
+    With targets whitened by their noise, $\lambda_j$ the eigenvalues of $A - I$ and $b_j$ the components of
+    $\sum_i \Phi_i^\top H_i (y_i - \mu(x_i))$ along its eigenvectors, a factor c of all noise variances has
+
+    $$-2 \log p(y \mid c) = \frac{s}{c} - \sum_j \frac{b_j^2}{c\,(c + \lambda_j)} + \sum_j \log\Bigl(1 + \frac{\lambda_j}{c}\Bigr)
+    + n \log c + \mathrm{const}, \qquad s = \sum_i (y_i - \mu(x_i))^\top H_i\, (y_i - \mu(x_i)).$$
+
+    Args:
+        around: the objective around the prior mean, for Gaussian noise.
+        eigenvalues: of A.
+        eigenvectors: of A, in columns.
+
+    Time $O(r^2)$: the sums of the first pass over the data are all it needs.
+    """
+    information = np.maximum(eigenvalues - 1.0, 0.0)
+    squares = (around.gradient @ eigenvectors) ** 2
+
+    def losses(log_factors: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
+        factors = np.exp(log_factors)[:, None]
+        explained = np.sum(squares / (factors + information), axis=1)
+        log_determinant = np.sum(np.log1p(information / factors), axis=1)
+        return (around.square - explained) / factors[:, 0] + log_determinant + around.num_observations * log_factors
+
+    grid = np.linspace(*np.log(_choices.NOISE_FACTORS), 80)
+    nearest = int(np.argmin(losses(grid)))
+    between = grid[max(0, nearest - 1)], grid[min(grid.size - 1, nearest + 1)]
+    best, *_ = fminbound(lambda at: losses(np.array([at]))[0], *between, full_output=True)
+    return float(np.exp(0.5 * best))
 
 
-def _local_model(blocks: Blocks, z) -> _Local:
-    value, gradient, precision, exact = 0.5 * z @ z, z, np.eye(z.shape[0]), True
-    for block in blocks():
-        log_likelihood, slope, curvature = _expansion(block, z)
-        value, gradient, precision = value - log_likelihood, gradient - slope, precision + curvature
-        exact = exact and block.variance is not None
-    return _Local(float(value), gradient, precision, exact)
+def _finite(mode: Mode) -> Mode:
+    if not math.isfinite(mode.value):
+        raise FloatingPointError(
+            "laplace: the log-likelihood of the linearised model is not finite; check y and the likelihood"
+        )
+    return mode
 
 
 def _expansion(block: Block, z):
     """Log-likelihood, its slope and the negative of its curvature in z."""
-    if block.variance is None:
+    if block.noise is None:
         with jax.enable_x64(True):
             return tuple(map(np.asarray, _differentiate(to_double(block), z)))
     features = block.features.reshape(-1, block.features.shape[2])
-    weighted = features / block.variance.reshape(-1, 1)
+    weighted = features / block.noise.variance.reshape(-1, 1)
     residual = (block.targets - block.outputs(z)).ravel()
     return _log_likelihood(block, z), weighted.T @ residual, weighted.T @ features
 
 
-def _log_likelihood(block: Block, z):
-    if block.variance is None:
+def _log_likelihood(block: Block, z) -> float:
+    if block.noise is None:
         with jax.enable_x64(True):
             return float(_sum_log_prob(to_double(block), z))
     residual = block.targets - block.outputs(z)
-    return block.log_normaliser - 0.5 * float(np.sum(residual**2 / block.variance))
+    return block.noise.log_normaliser - 0.5 * float(np.sum(residual**2 / block.noise.variance))
 
 
 @eqx.filter_jit

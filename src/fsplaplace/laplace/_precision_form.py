@@ -6,52 +6,46 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from fsplaplace.host import to_double
-from fsplaplace.laplace import _mode as _glm
-from fsplaplace.laplace._data import Rows
-from fsplaplace.laplace._diagnostics import MOST_POINTS, Diagnostics, Stages, stack, subset, variance_ratios
+from fsplaplace.host import to_device, to_double
+from fsplaplace.laplace import _choices
+from fsplaplace.laplace._diagnostics import Clock, Diagnostics, misfit_to_noise, variance_ratios
 from fsplaplace.laplace._features import data_blocks
+from fsplaplace.laplace._mode import at_network, local_model
 from fsplaplace.laplace._posterior import Posterior
-from fsplaplace.likelihoods import Likelihood
+from fsplaplace.laplace._problem import Places, Problem
 from fsplaplace.linalg import lanczos_inverse_factor
-from fsplaplace.networks import Model, pull_back, push_forward
-from fsplaplace.prior import Prior
-from fsplaplace.prior import moments as _prior_moments
-
-# The authors' limit on Lanczos iterations.
-_DEFAULT_RANK = 500
+from fsplaplace.networks import pull_back, push_forward
+from fsplaplace.prior import Prior, moments
 
 
-def precision_form(
-    model: Model, prior: Prior, likelihood: Likelihood, data: Rows, points, guards, *,
-    bound_guards: bool, rank: int | None, budget: float,
-) -> Posterior:  # fmt: skip
+def precision_form(problem: Problem, rank: int | None) -> Posterior:
     """Lines 2 to 10 of Algorithm 2; see `fsplaplace.laplace`."""
-    stages = Stages()
+    model, prior, budget = problem.model, problem.prior, problem.budget
+    points, guards = to_device(problem.context), to_device(problem.guards)
+    clock = Clock()
     ones = jnp.ones((1, model.num_params), model.dtype)
     start = push_forward(model, points, ones, budget=budget)[:, :, 0]
-    inverse_factor = _inverse_factor(prior, points, start, rank or _DEFAULT_RANK, budget)
-    stages.finish("Lanczos", 3 * inverse_factor.nbytes)
+    inverse_factor = _inverse_factor(prior, points, start, rank or _choices.LANCZOS_RANK, budget)
+    clock.finish("Lanczos")
 
     pulled = pull_back(model, points, jnp.asarray(inverse_factor, model.dtype), budget=budget)
     singular, basis = _thin_svd(pulled)
     keep = int(jnp.sum(singular > jnp.sqrt(jnp.finfo(model.dtype).eps) * singular[0]))
     singular, basis = singular[:keep], basis[:keep]
-    stages.finish("pull-back (lanczos)", 3 * pulled.nbytes)
+    clock.finish("pull-back (lanczos)")
 
-    blocks = data_blocks(model, likelihood, data, jnp.pad(basis, ((0, 1), (0, 0))), prior=prior, budget=budget)
+    # The curvature belongs where the mean is: at the network's own outputs.
+    around = local_model(at_network(data_blocks(problem, basis)), np.zeros(keep))
     residual = model(points) - prior.mean_at(points)
-    origin = np.zeros(keep)
     prior_precision = np.asarray(singular, dtype=np.float64) ** 2
-    precision = np.diag(prior_precision) + _glm.posterior_precision(blocks, origin) - np.eye(keep)
-    log_likelihood = -_glm.objective(blocks, origin)
+    precision = np.diag(prior_precision) + around.precision - np.eye(keep)
     eigenvalues, eigenvectors = np.linalg.eigh(precision)
     inverse_root = np.sqrt(np.divide(1.0, eigenvalues, out=np.zeros(keep), where=eigenvalues > 0))
     scale = jnp.asarray((eigenvectors * inverse_root).T, model.dtype) @ basis
     norm = np.sum(np.einsum("mqr,mq->r", inverse_factor, residual) ** 2)
     log_determinants = np.sum(np.log(prior_precision)) - np.linalg.slogdet(precision)[1]
-    log_evidence = log_likelihood - 0.5 * norm + 0.5 * log_determinants
-    where = jnp.concatenate([points, guards]) if bound_guards else points
+    log_evidence = -around.value - 0.5 * norm + 0.5 * log_determinants
+    where = jnp.concatenate([points, guards]) if problem.guards_given else points
     drop = _truncation(push_forward(model, where, scale, budget=budget), prior.variance(where))
     if drop == keep:
         raise FloatingPointError(
@@ -59,16 +53,21 @@ def precision_form(
             "use form='covariance', or context points that cover the guard points"
         )
     scale = scale[drop:]
-    stages.finish("posterior", 2 * scale.nbytes)
-    training = data.spread(MOST_POINTS).inputs
-    places = {"context": subset(points), "training": training, "guard": subset(guards)}
-    implied = push_forward(model, stack(places), basis / singular[:, None], budget=budget)
-    ratios = variance_ratios(_prior_moments.variance(prior, stack(places)), places, implied)
-    stages.finish("diagnostics", implied.nbytes)
+    clock.finish("posterior")
+    places = Places.of(problem)
+    implied = push_forward(model, to_device(places.stacked), basis / singular[:, None], budget=budget)
+    stated = moments.variance(prior, places.stacked)
+    ratios = variance_ratios(stated, places, np.asarray(implied, dtype=np.float64))
+    clock.finish("diagnostics")
+    sizes = {
+        "Lanczos": 3.0 * inverse_factor.nbytes,
+        "pull-back (lanczos)": 3.0 * pulled.nbytes,
+        "posterior": 2.0 * scale.nbytes,
+    }
     return Posterior(
         model=model,
         prior=prior,
-        likelihood=likelihood,
+        likelihood=problem.likelihood,
         scale=scale,
         shift=jnp.zeros_like(model.weights),
         information=None,
@@ -77,7 +76,7 @@ def precision_form(
         diagnostics=Diagnostics(
             form="precision", solver="lanczos", factorisation="Lanczos", mean="network", rank=keep - drop,
             captured=jnp.asarray(jnp.nan), pull_back_residual=float("nan"), ratios=ratios, criterion="", objectives={},
-            jitter=0.0, delta=0.0, missed_as_noise=False, noise_factor=None, stages=stages.records,
+            jitter=0.0, delta=0.0, missed_as_noise=False, noise_factor=None, misfit_to_noise=misfit_to_noise(ratios, stated, problem.noise), stages=clock.stages(sizes),
         ),
     )  # fmt: skip
 

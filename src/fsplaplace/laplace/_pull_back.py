@@ -1,187 +1,189 @@
 r"""The pull-back of the prior to the weights, $S_0 = J_C^\top (J_C J_C^\top + \delta \lVert J_C \rVert^2 I)^{-1} B$: three solvers."""
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Array, Float, Int
 
 from fsplaplace.host import to_device
-from fsplaplace.laplace._diagnostics import MOST_POINTS, stack
-from fsplaplace.laplace._features import View, join, view
-from fsplaplace.laplace._plan import RANK_MULTIPLE, golub_kahan_bytes, golub_kahan_passes
-from fsplaplace.laplace._reference import Judges
+from fsplaplace.laplace import _choices, _cost
+from fsplaplace.laplace._choices import Options
+from fsplaplace.laplace._features import View, view
+from fsplaplace.laplace._problem import Name, Places, Problem, evenly
+from fsplaplace.laplace._reference import Reference
 from fsplaplace.linalg import Probe, block_golub_kahan, minimum_norm_solve, normal_equations
-from fsplaplace.networks import Model, jacobian_blocks, outputs_and_jacobian, pull_back, push_forward
-
-# Divergences this many times the lowest are as good: a spike of the covariance between guard points does not show in them.
-_AS_GOOD = 1.2
+from fsplaplace.networks import jacobian_blocks, outputs_and_jacobian, pull_back, push_forward
 
 
-class PullBack(NamedTuple):
-    """What to pull back: the prior's factor and mean at the context points; the judges of the ridge, and the places where
-    the solution is looked at; ridges to choose from, and whether missed variance is noise, if that is known; blocks of
-    the matrix-free basis; and the memory there is."""
+class Task(NamedTuple):
+    """What to pull back, and what the solution is judged by.
 
-    model: Model
-    points: Float[Array, "m ..."]
-    prior_mean: Float[np.ndarray, "m q"]
+    Attributes:
+        problem: the network and the context points.
+        columns: B, the prior's factor at the context points, (m, q, r).
+        places: where the solution is looked at.
+        reference: what a ridge is judged by.
+        options: what the caller decided.
+    """
+
+    problem: Problem
     columns: Float[np.ndarray, "m q r"]
-    judges: Judges
-    places: dict[str, Float[Array, "k ..."]]
-    deltas: tuple[float, ...]
-    missed_as_noise: bool | None
-    passes: int
-    budget: float
+    places: Places
+    reference: Reference
+    options: Options
 
     @property
-    def rank(self) -> int:
-        return self.columns.shape[2]
+    def matrix(self) -> Float[np.ndarray, "mq r"]:
+        """B, points first."""
+        return self.columns.reshape(-1, self.columns.shape[2])
 
-    def targets(self, outputs: Float[np.ndarray, "m q"], *, padding: int = 0) -> Float[np.ndarray, "mq r+1"]:
-        """The prior's factor, columns of zeros, and the way from the network's outputs to the prior mean."""
-        columns = self.columns.reshape(-1, self.rank)
-        return np.column_stack([columns, np.zeros((len(columns), padding)), (self.prior_mean - outputs).ravel()])
+    @property
+    def ridges(self) -> tuple[float, ...]:
+        """Relative ridges to choose from."""
+        return self.options.ridges(self.problem.model.dtype)
 
     def misfit(self, reached: Float[np.ndarray, "mq r"]) -> float:
-        columns = self.columns.reshape(-1, self.rank)
-        return float(np.linalg.norm(reached[:, : self.rank] - columns) / np.linalg.norm(columns))
-
-    def covariance_error(self, features: Float[np.ndarray, "k r+1"]) -> float:
-        return self.judges.covariance_error(features[:, : self.rank])
+        """How far what is reached at the context points is from B, relative to B."""
+        return float(np.linalg.norm(reached - self.matrix) / np.linalg.norm(self.matrix))
 
 
 class PulledBack(NamedTuple):
-    """Rows of S_0 (their number rounded up with zeros), last the shift that moves the network to the prior mean at the
-    context points; what the network sees along them in all places; how far its features miss the prior factor; the ridge; and
-    whether that is taken as noise."""
+    """The pull-back.
 
-    directions: Float[Array, "r+1 p"]
+    Attributes:
+        directions: rows of S_0, (r, p).
+        seen: outputs and features along the directions, in all places.
+        misfit: relative distance of the features at the context points from the prior's factor.
+        delta: the relative ridge.
+        missed_as_noise: whether prior variance that the features miss counts as noise.
+    """
+
+    directions: Float[Array, "r p"]
     seen: View
     misfit: float
     delta: float
     missed_as_noise: bool
 
 
-def solve(task: PullBack, solver: str) -> PulledBack:
-    """S_0 and the shift, by the solver of this name."""
+def solve(task: Task, solver: str) -> PulledBack:
+    """S_0 by the solver of this name."""
     solvers = {"dense": _dense, "normal-equations": _normal_equations, "golub-kahan": _golub_kahan}
     return solvers[solver](task)
 
 
-def _dense(task: PullBack) -> PulledBack:
+def _dense(task: Task) -> PulledBack:
     """One Jacobian for everything that is looked at."""
-    (m, q, rank), judged_inputs = task.columns.shape, task.judges.inputs
-    inputs, at = _joined(
-        np.asarray(task.points), np.concatenate([judged_inputs, *map(np.asarray, task.places.values())])
-    )
-    judged, placed = np.split(at, [judged_inputs.shape[0]])
-    outputs, jacobian = outputs_and_jacobian(task.model, inputs)
-    outputs = np.asarray(outputs, dtype=np.float64)
-    choice = _Choice(task.judges, outputs[judged].ravel(), rank, task.missed_as_noise)
+    problem, reference, treatments = task.problem, task.reference, task.options.treatments()
+    q = task.columns.shape[1]
+    joined = _Joined.of(problem.context, {"judged": reference.inputs, "places": task.places.stacked})
+    outputs, jacobian = map(np.asarray, outputs_and_jacobian(problem.model, joined.points))
+    judged = _rows_of(joined.at["judged"], q)
     solution = minimum_norm_solve(
-        jacobian, task.targets(outputs[:m], padding=-rank % RANK_MULTIPLE),
-        deltas=task.deltas, choose=choice.of, probes=_rows_of(judged, q),
+        jacobian, task.matrix,
+        deltas=task.ridges, choose=lambda candidates: reference.best_ridge(candidates, treatments), probes=judged,
     )  # fmt: skip
-    rows, directions = _rows_of(placed, q), np.asarray(solution.rows).T
-    features = [np.asarray(jacobian)[part] @ directions for part in np.array_split(rows, -(-rows.size // MOST_POINTS))]
-    seen = View(outputs[placed], np.concatenate(features).astype(np.float64).reshape(placed.size, q, -1))
-    return PulledBack(solution.rows, seen, task.misfit(solution.reached), solution.delta, choice.missed_as_noise)
+    columns = np.asarray(solution.rows).T
+    treatment = reference.best_treatment(jacobian[judged].astype(np.float64) @ columns.astype(np.float64), treatments)
+    placed = joined.at["places"]
+    rows = _rows_of(placed, q)
+    # A product of all rows at once would copy as much of the Jacobian again.
+    parts = [jacobian[part] @ columns for part in np.array_split(rows, -(-rows.size // _choices.MOST_POINTS))]
+    features = np.concatenate(parts).astype(np.float64).reshape(placed.size, q, -1)
+    seen = View(outputs[placed].astype(np.float64), features)
+    return PulledBack(solution.rows, seen, task.misfit(solution.reached), solution.delta, treatment)
 
 
-def _normal_equations(task: PullBack) -> PulledBack:
+def _normal_equations(task: Task) -> PulledBack:
     """For many context points and a network small enough for a p x p matrix: one pass over the points."""
-    model, q, budget = task.model, task.columns.shape[1], task.budget
-    targets = task.targets(np.asarray(model(task.points), dtype=np.float64))
-    guards = np.concatenate([block for _, block in jacobian_blocks(model, task.judges.points, budget=budget)])
+    problem, q = task.problem, task.columns.shape[1]
+    model, budget, targets = problem.model, problem.budget, task.matrix
+    judged = np.concatenate([block for _, block in jacobian_blocks(model, task.reference.points, budget=budget)])
+    blocks = jacobian_blocks(model, problem.context, budget=budget)
     solution = normal_equations(
-        (
-            (block, targets[rows.start * q : rows.stop * q])
-            for rows, block in jacobian_blocks(model, task.points, budget=budget)
-        ),
-        deltas=task.deltas,
-        probe=Probe(guards, task.covariance_error),
+        ((block, targets[rows.start * q : rows.stop * q]) for rows, block in blocks),
+        deltas=task.ridges,
+        probe=Probe(judged, task.reference.covariance_error),
     )
-    sizes = np.linalg.norm(targets[:, : task.rank], axis=0)
-    misfit = float(np.linalg.norm(solution.misfit[: task.rank] * sizes) / np.linalg.norm(sizes))
+    sizes = np.linalg.norm(targets, axis=0)
+    misfit = float(np.linalg.norm(solution.misfit * sizes) / np.linalg.norm(sizes))
     directions = to_device(solution.rows, model.dtype)
-    seen = view(model, stack(task.places), directions, budget=budget)
-    return PulledBack(directions, seen, misfit, solution.delta, _unless_known(task.missed_as_noise))
+    seen = view(model, task.places.stacked, directions, budget=budget)
+    return PulledBack(directions, seen, misfit, solution.delta, _as_noise_unless_told(task.options))
 
 
-def _golub_kahan(task: PullBack) -> PulledBack:
+def _golub_kahan(task: Task) -> PulledBack:
     """Matrix-free: products with the Jacobian and its transpose only."""
-    (m, q, rank), model, budget = task.columns.shape, task.model, task.budget
-    outputs = np.asarray(model(task.points), dtype=np.float64)
-    passes = golub_kahan_passes(task.passes, rank, model.num_params, m * q)
-    golub_kahan_bytes(model, task.points, m * q, rank, passes, budget, caller="laplace")
+    (m, q, rank), problem, places = task.columns.shape, task.problem, task.places
+    model, budget, context = problem.model, problem.budget, problem.context
+    passes = _choices.golub_kahan_passes(task.options.passes, rank, model.num_params, m * q)
+    _cost.check_golub_kahan(model, context, m * q, rank, passes, budget, caller="laplace")
 
     def forward(x):
         return lambda rows: push_forward(model, x, rows, budget=budget).reshape(x.shape[0] * q, -1)
 
     solution = block_golub_kahan(
-        forward(task.points),
-        lambda cotangents: pull_back(model, task.points, cotangents.reshape(m, q, -1), budget=budget),
-        to_device(task.targets(outputs), model.dtype),
+        forward(context),
+        lambda cotangents: pull_back(model, context, cotangents.reshape(m, q, -1), budget=budget),
+        to_device(task.matrix, model.dtype),
         passes=passes,
-        deltas=task.deltas,
-        probe=(forward(task.judges.points), task.covariance_error) if len(task.deltas) > 1 else None,
+        deltas=task.ridges,
+        probe=(forward(task.reference.points), task.reference.covariance_error) if len(task.ridges) > 1 else None,
     )
     # What was reached at the context points is not computed again.
-    known = View(outputs, solution.reached.reshape(m, q, -1)).rows(slice(None, None, -(-m // MOST_POINTS)))
-    others = stack({name: x for name, x in task.places.items() if name != "context"})
-    seen = join([known, view(model, others, solution.rows, budget=budget)])
-    missed_as_noise = _unless_known(task.missed_as_noise)
-    return PulledBack(solution.rows, seen, task.misfit(solution.reached), solution.delta, missed_as_noise)
+    reached = View(
+        np.asarray(model(to_device(places.context)), dtype=np.float64),
+        solution.reached.reshape(m, q, -1)[evenly(np.arange(m), _choices.MOST_POINTS)],
+    )
+    others: dict[Name, View] = {
+        "guard": view(model, places.guard, solution.rows, budget=budget),
+        "training": view(model, places.training, solution.rows, budget=budget),
+    }
+    seen = _assembled(places, {"context": reached, **others})
+    treatment = _as_noise_unless_told(task.options)
+    return PulledBack(solution.rows, seen, task.misfit(solution.reached), solution.delta, treatment)
 
 
-def _unless_known(missed_as_noise: bool | None) -> bool:
-    """Few directions stand for many: what they miss is unrelated between data, as noise is."""
-    return True if missed_as_noise is None else missed_as_noise
+def _as_noise_unless_told(options: Options) -> bool:
+    """With few directions for many points, what they miss is as unrelated between data as noise is."""
+    return True if options.missed_as_noise is None else options.missed_as_noise
+
+
+def _assembled(places: Places, views: Mapping[Name, View]) -> View:
+    """One view of all places from a view of each."""
+    any_view, count = next(iter(views.values())), places.stacked.shape[0]
+    seen = View(*(np.empty((count, *part.shape[1:])) for part in any_view))
+    for name, part in views.items():
+        seen.outputs[places.slice(name)], seen.features[places.slice(name)] = part
+    return seen
 
 
 def _rows_of(points: Int[np.ndarray, " k"], num_outputs: int) -> Int[np.ndarray, " kq"]:
+    """The rows of a Jacobian that belong to points, outputs of one point together."""
     return (points[:, None] * num_outputs + np.arange(num_outputs)).ravel()
 
 
-class _Choice:
-    """Which ridge is best at the judges, and what it does with missed variance."""
+class _Joined(NamedTuple):
+    """Several sets of points, each point once.
 
-    def __init__(self, judges: Judges, outputs: Float[np.ndarray, " k"], rank: int, missed_as_noise: bool | None):
-        self.judges, self.outputs, self.rank = judges, outputs, rank
-        self.options = (False, True) if missed_as_noise is None else (missed_as_noise,)
-        self.missed_as_noise = self.options[0]
+    Attributes:
+        points: the first set, then points of the others that are new.
+        at: where the points of each further set are among them.
+    """
 
-    def of(self, candidates: Iterable[Float[np.ndarray, "k r+1"]]) -> int:
-        """The position of the candidate whose covariance is closest to the prior's, of those which diverge about as little
-        as any from the exact process, where there is one."""
-        options, divergences, errors = [], [], []
-        for reached in candidates:
-            features = reached[:, : self.rank]
-            errors.append(self.judges.covariance_error(features[: self.judges.covariance.shape[0]]))
-            if self.judges.sample is not None:
-                offsets = self.outputs + reached[:, -1]
-                found = {each: self.judges.divergence(offsets, features, missed_as_noise=each) for each in self.options}
-                options.append(min(found, key=lambda each: found[each].forward))
-                divergences.append(found[options[-1]].symmetric)
-        if not divergences:
-            return int(np.argmin(errors))
-        as_good = np.array(divergences) <= _AS_GOOD * min(divergences)
-        best = int(np.argmin(np.where(as_good, errors, np.inf)))
-        self.missed_as_noise = options[best]
-        return best
+    points: Float[np.ndarray, "k ..."]
+    at: dict[str, Int[np.ndarray, " s"]]
 
-
-def _joined(points: Float[np.ndarray, "m ..."], others: Float[np.ndarray, "g ..."]):
-    """The points and those of the others that are not among them, once each, and where in that all of the others are."""
-    place = {row.tobytes(): index for index, row in enumerate(points)}
-    new = {row.tobytes(): row for row in others if row.tobytes() not in place}
-    place.update((name, points.shape[0] + index) for index, name in enumerate(new))
-    at = np.array([place[row.tobytes()] for row in others])
-    return np.concatenate([points, *([np.stack([*new.values()])] if new else [])]), at
-
-
-def candidate_deltas(dtype) -> tuple[float, ...]:
-    """Relative ridges to choose from; below the smallest the weights' rounding shows in the predictions."""
-    smallest = -10 if dtype == np.float32 else -13
-    return tuple(10.0**exponent for exponent in range(smallest, -3))
+    @classmethod
+    def of(cls, first: Float[np.ndarray, "m ..."], others: dict[str, Float[np.ndarray, "s ..."]]) -> "_Joined":
+        place = {row.tobytes(): index for index, row in enumerate(first)}
+        new, at = [], {}
+        for name, points in others.items():
+            found = []
+            for row in points:
+                known = place.setdefault(row.tobytes(), len(place))
+                if known == len(first) + len(new):
+                    new.append(row)
+                found.append(known)
+            at[name] = np.array(found, dtype=int)
+        return cls(np.concatenate([first, np.stack(new)]) if new else first, at)

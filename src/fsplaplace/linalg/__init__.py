@@ -4,6 +4,7 @@ from fsplaplace.linalg._eigen import eigenpairs as eigenpairs
 from fsplaplace.linalg._eigen import psd_factor as psd_factor
 from fsplaplace.linalg._golub_kahan import block_golub_kahan as block_golub_kahan
 from fsplaplace.linalg._lanczos import lanczos_inverse_factor as lanczos_inverse_factor
+from fsplaplace.linalg._newton import damped_newton as damped_newton
 from fsplaplace.linalg._normal_equations import NormalSolution as NormalSolution
 from fsplaplace.linalg._normal_equations import normal_equations as normal_equations
 from fsplaplace.linalg._orthonormal import Basis as Basis

@@ -14,13 +14,10 @@ from jaxtyping import Array, Float
 
 from fsplaplace.host import to_double
 from fsplaplace.likelihoods import Likelihood
+from fsplaplace.linalg import damped_newton
 from fsplaplace.prior import Prior
 from fsplaplace.tuning import Box, ParameterSpace, maximize
 
-_NEWTON_STEPS = 100
-_TOLERANCE = 1e-10
-# Fractions of a Newton step to choose from: the whole one nearly always, a small one far from the mode.
-_STEP_SIZES = 0.5 ** np.arange(10)
 # How far, in log units, a parameter may move from where the labels' Gaussian approximation put it.
 _REACH = np.log(30.0)
 
@@ -82,20 +79,10 @@ def _mode(prior: Prior, likelihood: Likelihood, X, targets):
         right = (jnp.einsum("nab,nb->na", curvatures, f - mean) + slope).ravel()
         return jnp.linalg.solve(jnp.eye(size) + _block_product(curvatures, covariance), right)
 
-    def step(carry):
-        a, value, _, count = carry
-        target = newton(outputs(a, fixed), fixed)
-        candidates = a + jnp.asarray(_STEP_SIZES, a.dtype)[:, None] * (target - a)
-        values = jnp.nan_to_num(jax.vmap(lambda at: log_posterior(at, fixed))(candidates), nan=-jnp.inf)
-        # The longest step that improves: the best of all would prefer short ones by rounding near the mode.
-        best = jnp.argmax(values >= jnp.where(jnp.any(values > value), value, jnp.max(values)))
-        return candidates[best], values[best], values[best] - value, count + 1
-
     fixed = jax.lax.stop_gradient(covariance)
-    zero = jnp.zeros(size, X.dtype)
-    start = (zero, log_posterior(zero, fixed), jnp.asarray(jnp.inf, X.dtype), 0)
-    unfinished = lambda carry: (carry[3] < _NEWTON_STEPS) & (carry[2] > _TOLERANCE * (1 + jnp.abs(carry[1])))  # noqa: E731
-    a, *_ = jax.lax.while_loop(unfinished, step, jax.lax.stop_gradient(start))
+    a = damped_newton(
+        lambda a: -log_posterior(a, fixed), lambda a: newton(outputs(a, fixed), fixed), jnp.zeros(size, X.dtype)
+    )
     # One more step, differentiated: at the mode its derivative is that of the mode itself.
     a = newton(jax.lax.stop_gradient(outputs(a, fixed)), covariance)
     curvatures = likelihood.curvature(outputs(a, covariance), targets)

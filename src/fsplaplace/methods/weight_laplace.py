@@ -17,7 +17,7 @@ from fsplaplace.methods._kfac import check_layers
 from fsplaplace.methods._method import Method, has_learnable_scale
 from fsplaplace.methods._posterior import LinearisedPosterior
 from fsplaplace.methods.map import MAP
-from fsplaplace.networks import Model
+from fsplaplace.networks import Model, layer_order
 from fsplaplace.training import check_problem
 
 _STRUCTURES = ("full", "kfac", "diagonal", "last_layer")
@@ -67,7 +67,7 @@ class WeightLaplace(Method):
     def fit(self, model, X, y, likelihood, *, key, prior=None, context=None, progress=True) -> LinearisedPosterior:
         X, targets = check_problem(model, None, likelihood, X, y)
         budget = resolve_budget(self.memory_budget)
-        part = last_layer(model) if self.structure == "last_layer" else model
+        part = last_layer(model, X) if self.structure == "last_layer" else model
         if self.structure == "kfac":
             check_layers(model)
         check_memory(self.structure, part, X, budget)
@@ -90,8 +90,8 @@ class WeightLaplace(Method):
     def _approximate(
         self, model: Model, likelihood: Likelihood, X, targets, budget: float
     ) -> tuple[LinearisedPosterior, Int[np.ndarray, " p"]]:
-        part = last_layer(model) if self.structure == "last_layer" else model
-        groups = layer_groups(part) if self.prior_precision == "layerwise" else np.zeros(part.num_params, int)
+        part = last_layer(model, X) if self.structure == "last_layer" else model
+        groups = layer_groups(part, X) if self.prior_precision == "layerwise" else np.zeros(part.num_params, int)
         with one_blas_thread():
             data_curvature = curvature(self.structure, part, likelihood, X, targets, groups, budget=budget)
             squared_norms = np.bincount(groups, np.asarray(part.weights, dtype=np.float64) ** 2)
@@ -114,23 +114,47 @@ class WeightLaplace(Method):
         return posterior, groups
 
 
-def layer_groups(model: Model) -> Int[np.ndarray, " p"]:
-    """For each weight, the index of its layer: arrays that share a path up to their own name are one layer."""
-    leaves = jax.tree_util.tree_leaves_with_path(model.params)
-    owners = [jax.tree_util.keystr(path[:-1]) for path, _ in leaves]
-    order = {owner: index for index, owner in enumerate(dict.fromkeys(owners))}
-    return np.concatenate([np.full(leaf.size, order[owner]) for owner, (_, leaf) in zip(owners, leaves, strict=True)])
+def layer_groups(model: Model, X: Float[Array, "n ..."] | None = None) -> Int[np.ndarray, " p"]:
+    """For each weight, the index of its layer, in the order in which the layers act.
+
+    Args:
+        model: the network.
+        X: inputs, for their shape; found by trying for tabular ones.
+    """
+    leaves = jax.tree.leaves(model.params)
+    layer_of = {array: index for index, layer in enumerate(layer_order(model, X).layers) for array in layer.arrays}
+    return np.concatenate([np.full(leaf.size, layer_of[array]) for array, leaf in enumerate(leaves)])
 
 
-def last_layer(model: Model) -> Model:
+def last_layer(model: Model, X: Float[Array, "n ..."] | None = None) -> Model:
     """The same function with only its last layer's weights Bayesian, and the others frozen.
 
-    It is the `model` of a last-layer posterior: `fsplaplace.load(path, last_layer(model))` reads one back.
+    The last layer is the one whose weights act last, whatever it is called; layers that act side by side, as two heads do,
+    are one. It is the `model` of a last-layer posterior: `fsplaplace.load(path, last_layer(model))` reads one back.
+
+    Args:
+        model: the network.
+        X: inputs, for their shape; found by trying for tabular ones.
     """
-    paths = [jax.tree_util.keystr(path[:-1]) for path, _ in jax.tree_util.tree_leaves_with_path(model.params)]
+    order = layer_order(model, X)
+    stage = order.layers[-1].stage
+    instead = "; choose the weights with the `mask` of fsplaplace.as_model and use structure='full'"
+    if order.hidden_by is not None:
+        raise ValueError(
+            f"last_layer: {model.name} applies its last weights inside `{order.hidden_by}`, where their order cannot be seen{instead}"
+        )
+    if not order.every_output:
+        raise ValueError(
+            f"last_layer: some outputs of {model.name} do not depend on its last layer ({order.layers[-1].name}){instead}"
+        )
+    if stage < 1 and len(order.layers[-1].arrays) > 1:
+        raise ValueError(
+            f"last_layer: {model.name} has no matrix product of data and weights, so its layers cannot be told apart{instead}"
+        )
+    chosen = {array for layer in order.layers if layer.stage == stage for array in layer.arrays}
     leaves, structure = jax.tree.flatten(model.params)
-    kept = [leaf if path == paths[-1] else None for path, leaf in zip(paths, leaves, strict=True)]
-    rest = [None if path == paths[-1] else leaf for path, leaf in zip(paths, leaves, strict=True)]
+    kept = [leaf if array in chosen else None for array, leaf in enumerate(leaves)]
+    rest = [None if array in chosen else leaf for array, leaf in enumerate(leaves)]
     params, frozen = jax.tree.unflatten(structure, kept), jax.tree.unflatten(structure, rest)
     return Model(params, (frozen, model.frozen), _PartlyFrozen(model.call), model.name)
 

@@ -20,7 +20,12 @@ _POOL = 10
 
 
 class MLP(eqx.Module):
-    """A fully connected network; `layers` are `equinox.nn.Linear`."""
+    """A fully connected network.
+
+    Attributes:
+        layers: from input to output.
+        activation: the non-linearity between them.
+    """
 
     layers: tuple[eqx.nn.Linear, ...]
     activation: Callable[[Array], Array]
@@ -49,6 +54,7 @@ def mlp(
         hidden: widths of the hidden layers.
         prior: the prior whose length scales the first layer gets (see `matched_first_layer`).
         context: where the units are centred.
+        key: decides the weights.
         activation: the non-linearity.
         num_outputs: width of the output; the prior's by default.
     """
@@ -63,7 +69,14 @@ def mlp(
 
 
 def match_first_layer(network: eqx.Module, *, prior: Prior, context: Sampler, key: PRNGKeyArray):
-    """The Equinox network with its first `Linear` layer re-drawn by `matched_first_layer`."""
+    """An Equinox network with its first `Linear` layer drawn anew by `matched_first_layer`.
+
+    Args:
+        network: the network; it is not changed.
+        prior: whose length scales the first layer gets.
+        context: where the units are centred.
+        key: decides the draw.
+    """
 
     def first(tree):
         is_linear = lambda node: isinstance(node, eqx.nn.Linear)  # noqa: E731
@@ -94,9 +107,17 @@ def matched_first_layer(
     $$w_{ui} \sim \frac{2}{\ell_i \sqrt d} \Bigl(1 + \frac{1.75}{\nu^2 d^2}\Bigr)\, \mathcal N(0, 1)$$
 
     for length scales $\ell_i$ and smoothness $\nu$: rough functions of few inputs need steep units. A kernel that is a
-    sum gives each of its terms an equal share of the units.
+    sum gives each of its terms an equal share of the units. A kernel without any length scale (constant, linear,
+    polynomial) gets the range of the context region as $\ell$, and $\nu = \infty$.
 
-    Returns weights (h, d) and biases (h,), for use in a network of any library.
+    Args:
+        num_units: h.
+        prior: whose length scales and smoothness the units get.
+        context: where the units are centred.
+        key: decides the draw.
+
+    Returns:
+        Weights (h, d) and biases (h,), for use in a network of any library. Time $O(h^2 d)$.
     """
     weight, bias = _draw_units(prior, _pool(context, num_units, key), num_units, host_generator(key))
     return to_device(weight), to_device(bias)
@@ -124,6 +145,8 @@ def _draw_units(prior: Prior, pool: Float[np.ndarray, "k d"], num_units: int, ge
     dimension = pool.shape[1]
     lengths = np.concatenate([_lengthscales(part, dimension) for part in parts])
     smoothness = np.asarray([nu for part in parts for nu in kernels.smoothness(part)])
+    if lengths.shape[0] == 0:
+        lengths, smoothness = _ranges(pool)[None], np.array([np.inf])
     steepness = 2.0 / dimension**0.5 * (1.0 + 1.75 / (smoothness * dimension) ** 2)
     component = generator.permutation(np.arange(num_units) % lengths.shape[0])
     centres = _spread(pool, num_units)
@@ -134,9 +157,16 @@ def _draw_units(prior: Prior, pool: Float[np.ndarray, "k d"], num_units: int, ge
 _lengthscales = eqx.filter_jit(kernels.lengthscales)
 
 
+def _ranges(pool: Float[np.ndarray, "k d"]) -> Float[np.ndarray, " d"]:
+    """The range of each column; infinite for a column that never changes, so that units ignore it."""
+    ranges = np.ptp(pool, axis=0)
+    return np.where(ranges > 0, ranges, np.inf)
+
+
 def _spread(pool: Float[np.ndarray, "k d"], count: int) -> Float[np.ndarray, "h d"]:
     """Points of the pool, each the farthest from those before it: evenly spread where random ones leave gaps."""
-    scaled = pool / np.maximum(np.std(pool, axis=0), np.finfo(pool.dtype).tiny)
+    spread = np.std(pool, axis=0)
+    scaled = pool / np.where(spread > 0, spread, 1.0)
     nearest = np.sum((scaled - np.mean(scaled, axis=0)) ** 2, axis=1)
     chosen = []
     for _ in range(count):

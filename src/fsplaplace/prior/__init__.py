@@ -2,8 +2,8 @@
 
 from fsplaplace.prior import moments as moments
 from fsplaplace.prior._describe import describe as describe
+from fsplaplace.prior._factor import FactorPlan as FactorPlan
 from fsplaplace.prior._factor import PriorFactor as PriorFactor
 from fsplaplace.prior._factor import checked_factor as checked_factor
-from fsplaplace.prior._factor import place_columns as place_columns
 from fsplaplace.prior._factor import plan_factor as plan_factor
 from fsplaplace.prior._prior import Prior as Prior

@@ -157,7 +157,8 @@ def _function_parts(function: types.FunctionType) -> list:
     if function.__module__.partition(".")[0] in ("jax", "numpy"):
         return _name(function)
     cells = [_content(cell) for cell in function.__closure__ or ()]
-    return [*_name(function), function.__code__, function.__defaults__, function.__kwdefaults__, cells]
+    # Not by its module, which is another one where a script is imported instead of run.
+    return [function.__name__, function.__code__, function.__defaults__, function.__kwdefaults__, cells]
 
 
 def _content(cell: types.CellType) -> Any:

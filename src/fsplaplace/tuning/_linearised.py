@@ -21,13 +21,13 @@ from jaxtyping import Array, Float, Shaped
 
 from fsplaplace.host import format_bytes, in_float64, itemsize
 from fsplaplace.likelihoods import Gaussian, Likelihood
+from fsplaplace.linalg import damped_newton
 from fsplaplace.networks import Model, jacobian_matrix
 from fsplaplace.prior import Prior
 
 # Directions of the data that the context points move less than this, relative to the most, say nothing in float64.
 _RELATIVE_RANK = 1e-9
 _NUGGET = 1e-10
-_NEWTON_STEPS = 30
 
 
 class LinearisedModel(eqx.Module):
@@ -179,19 +179,12 @@ def _laplace(linearised: LinearisedModel, likelihood: Likelihood, mean, lower):
         data = jnp.einsum("nqr,nqs->rs", linearised.features @ lower, weighted)
         return jnp.eye(z.shape[0]) + data
 
-    def newton(carry):
-        z, value, _, step = carry
-        direction = -jsl.solve(precision(z, *fixed), jax.grad(objective)(z, *fixed), assume_a="pos")
-        sizes = 0.5 ** jnp.arange(8)
-        values = jax.vmap(lambda size: objective(z + size * direction, *fixed))(sizes)
-        best = jnp.nanargmin(values)
-        return z + sizes[best] * direction, values[best], value - values[best], step + 1
-
     fixed = jax.lax.stop_gradient((mean, lower))
-    start = jnp.zeros(linearised.rank)
-    first = (start, objective(start, *fixed), jnp.asarray(jnp.inf), 0)
-    proceed = lambda carry: (carry[2] > 1e-10 * (1 + jnp.abs(carry[1]))) & (carry[3] < _NEWTON_STEPS)  # noqa: E731
-    z = jax.lax.stop_gradient(jax.lax.while_loop(proceed, newton, first)[0])
+    z = damped_newton(
+        lambda z: objective(z, *fixed),
+        lambda z: z - jsl.solve(precision(z, *fixed), jax.grad(objective)(z, *fixed), assume_a="pos"),
+        jnp.zeros(linearised.rank),
+    )
     frozen = jax.lax.stop_gradient(precision(z, mean, lower))
     z = z - jsl.solve(frozen, jax.grad(objective)(z, mean, lower), assume_a="pos")
     log_determinant = 2 * jnp.sum(jnp.log(jnp.diagonal(jnp.linalg.cholesky(precision(z, mean, lower)))))

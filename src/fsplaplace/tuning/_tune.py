@@ -14,11 +14,11 @@ from numpy.typing import ArrayLike
 
 from fsplaplace.context import Sampler
 from fsplaplace.host import one_blas_thread, resolve_budget, to_double
-from fsplaplace.laplace import Posterior, laplace
+from fsplaplace.laplace import Posterior, fit_posterior, laplace
 from fsplaplace.likelihoods import Gaussian, Likelihood
 from fsplaplace.networks import Model
 from fsplaplace.prior import Prior
-from fsplaplace.training import check_problem, train
+from fsplaplace.training import check_problem
 from fsplaplace.tuning._fit_prior import with_log_scale
 from fsplaplace.tuning._linearised import LinearisedModel, linearise, log_evidence, log_evidence_and_misfit
 from fsplaplace.tuning._optimize import Box, maximize
@@ -30,6 +30,8 @@ from fsplaplace.tuning._starts import redundant_parameters
 _REACH = 30.0
 # The misfit to the noise may grow by a tenth before it costs evidence: the start is not at the edge.
 _SLACK = 1.1
+# Context points of a round of `tune_and_train`: as `laplace` takes by default, since each round compares its evidence only.
+_NUM_CONTEXT = 500
 
 
 class Tuned(eqx.Module):
@@ -156,10 +158,12 @@ def tune_and_train(
         raise ValueError(f"tune_and_train: rounds is {rounds}; pass 1 or more")
     result = None
     for round_key in jr.split(key, rounds):
-        trained = train(model, prior, likelihood, context, X, y, key=round_key, steps=steps, **train_options)
-        posterior = laplace(trained.model, prior, trained.likelihood, X, y, key=round_key)
-        result = tune(posterior, X, y)
-        model, prior, likelihood = trained.model, result.prior, result.likelihood
+        fitted = fit_posterior(
+            model, prior, likelihood, context, X, y,
+            key=round_key, num_points=_NUM_CONTEXT, grow_noise=False, training={"steps": steps, **train_options},
+        )  # fmt: skip
+        result = tune(fitted.posterior, X, y)
+        model, prior, likelihood = fitted.trained.model, result.prior, result.likelihood
     assert result is not None
     return result
 

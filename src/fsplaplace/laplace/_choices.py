@@ -1,0 +1,171 @@
+"""Every number and rule that decides something in this room, each with its reason; read by `laplace` and by `plan`."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fsplaplace.host import format_bytes
+from fsplaplace.likelihoods import Noise
+
+# ------------------------------------------------------------------------------------------------------------- points
+# Default context points: enough for two-dimensional regions, and an eigenproblem of a tenth of a second.
+NUM_CONTEXT = 500
+# Training inputs that join the context points, in rows (points times outputs). At most as many as the dense solver takes
+# along, at least 500: where the prior is not enforced at a training input, the features there are the network's own, which
+# has learnt from the target (with half of 1,087 rows left out the evidence was 24 nats too high).
+FEWEST_TRAINING_ROWS, MOST_TRAINING_ROWS = 500, 1500
+# Default guard points: as many as rank ridges alike in repeated draws, few enough to cost nothing.
+NUM_GUARDS = 200
+# Of these, the share between any two context points; the rest lie between neighbouring training inputs.
+SHARE_ACROSS = 2 / 3
+# Nearest rows that a training input is joined to when guard points are drawn between them.
+NEIGHBOURS = 6
+# Points of each place at which implied and stated variance are compared: quantiles to a few per cent.
+MOST_POINTS = 500
+# Guard points times outputs at which ridges and means are judged: enough to rank them, small enough to be free.
+MOST_JUDGED_ROWS = 400
+# Context points times outputs at which the two means are compared as well.
+MOST_WITNESS_ROWS = 200
+
+# ----------------------------------------------------------------------------------------------- rank of the prior's factor
+# Directions of the prior below this relative size are dropped: 1e-6 is where float32 features stop resolving them.
+LARGEST_CUT = 1e-6
+# Never below this: smaller eigenvalues of a float64 covariance are rounding.
+SMALLEST_CUT = 1e-12
+# All dropped directions together hold at most this share of the Gaussian noise variance at a point.
+DROPPED_SHARE_OF_NOISE = 0.01
+# A factor of many points is complete with all but this share of the prior variance, or less if that shows in the noise.
+MISSED_SHARE = 1e-3
+# The authors' limit on Lanczos iterations, for the precision form.
+LANCZOS_RANK = 500
+
+# ------------------------------------------------------------------------------------------------------------ pull-back
+# Up to this many context rows the N x N eigenproblem costs less than the passes it replaces.
+LARGEST_DENSE = 2000
+# Beyond it, up to this many weights, the p x p normal equations cost less than the passes and their compilation.
+LARGEST_NORMAL = 4000
+# Exponents of the relative ridges to choose from. Below the smallest the weights' own rounding shows in the predictions.
+SMALLEST_RIDGE = {"float32": -10, "float64": -13}
+LARGEST_RIDGE = -4
+# Ridges whose divergence is at most this many times the lowest are as good: of them the one closest to the prior is taken,
+# because a spike of the covariance between guard points does not show in the divergence.
+AS_GOOD = 1.2
+# Numbers of directions are rounded up to a multiple of this with zeros when they pass through the network, so that fits of
+# similar rank share compiled programs; only up to this many bytes, where compiling takes longer than copying.
+RANK_MULTIPLE, LARGEST_PADDED = 16, 2**24
+# Bytes up to which BLAS on the host has combined directions before XLA would have compiled the product.
+LARGEST_ON_HOST = 2**24
+
+# ----------------------------------------------------------------------------------------------------- exact process
+# Targets up to which the exact Gaussian process is cheap (a second), and how many of them stand for more.
+MOST_TARGETS, FEWER_TARGETS = 2000, 1000
+# Targets that the exact process is conditioned on to compare ridges: a small problem of the same kind.
+SAMPLE_TARGETS = 300
+# Relative jitter of the norm of a mean at the guard points: what a network trained in float32 can satisfy.
+MEAN_JITTER = 1e-4
+
+# ----------------------------------------------------------------------------------------------------------- data and mode
+# Arrays of data up to this many bytes are checked and converted once, larger ones in parts of this size at every pass.
+HELD = 16 * 2**20
+# Newton steps of the mode, and the decrement (relative to the objective) below which it has arrived.
+NEWTON_STEPS, NEWTON_TOLERANCE = 50, 1e-8
+# Factors of the noise's variance that the evidence is maximised over: from a hundredth to ten thousand times.
+NOISE_FACTORS = (1e-2, 1e4)
+
+# ----------------------------------------------------------------------------------------------------------- plan, printing
+# What the compiled programs of one posterior take (measured on the CPU).
+PROGRAM_BYTES = 80 * 2**20
+# Missed prior variance over noise variance from which printing a posterior says so.
+CAUTION = 5.0
+
+
+class Options(NamedTuple):
+    """What the caller of `laplace` may leave open; None where the room decides.
+
+    Attributes:
+        mean: "auto", "network" or "refined".
+        rank: the most directions.
+        rtol: relative size of directions that are dropped.
+        delta: relative ridge of the pull-back.
+        solver: "auto" or the name of a solver.
+        passes: blocks of the matrix-free basis.
+        missed_as_noise: whether prior variance that the features miss counts as Gaussian noise.
+    """
+
+    mean: str = "auto"
+    rank: int | None = None
+    rtol: float | None = None
+    delta: float | None = None
+    solver: str = "auto"
+    passes: int = 3
+    missed_as_noise: bool | None = None
+
+    def ridges(self, dtype) -> tuple[float, ...]:
+        """Relative ridges to choose from, in rising order."""
+        if self.delta is not None:
+            return (self.delta,)
+        smallest = SMALLEST_RIDGE[np.dtype(dtype).name]
+        return tuple(10.0**exponent for exponent in range(smallest, LARGEST_RIDGE + 1))
+
+    def treatments(self) -> tuple[bool, ...]:
+        """Ways to treat missed variance to choose from: as function, as noise."""
+        return (False, True) if self.missed_as_noise is None else (self.missed_as_noise,)
+
+
+class CutOff(NamedTuple):
+    """How much of the prior a factor keeps.
+
+    Attributes:
+        rtol: directions whose eigenvalue is below `rtol` times the largest are dropped.
+        captured: share of the prior variance that is enough.
+    """
+
+    rtol: float
+    captured: float
+
+
+def cut_off(options: Options, noise: Noise | None, stated: np.ndarray) -> CutOff:
+    """Directions that Gaussian noise would hide are dropped: together less than a hundredth of it at any point.
+
+    `stated` is the prior variance at the context points, (m, q); the largest eigenvalue is at most its sum.
+    """
+    rtol, trace = options.rtol, float(np.sum(stated))
+    if rtol is None and noise is not None and trace > 0:
+        hidden = DROPPED_SHARE_OF_NOISE * float(np.min(noise.variance)) / trace
+        rtol = float(np.clip(hidden, SMALLEST_CUT, LARGEST_CUT))
+    rtol = LARGEST_CUT if rtol is None else rtol
+    return CutOff(rtol, 1 - min(MISSED_SHARE, rtol * stated.size))
+
+
+def num_training(num_points: int, num_outputs: int) -> int:
+    """The most training inputs that join `num_points` context points."""
+    rows = min(max(LARGEST_DENSE - num_points * num_outputs, FEWEST_TRAINING_ROWS), MOST_TRAINING_ROWS)
+    return max(1, rows // num_outputs)
+
+
+def num_targets(num_rows: int, num_outputs: int) -> int:
+    """How many targets the exact process is given: all where that is cheap."""
+    count = num_rows * num_outputs
+    return count if count <= MOST_TARGETS else max(FEWER_TARGETS // num_outputs, 1) * num_outputs
+
+
+def choose_solver(rows: int, num_params: int, number: int, solver: str, budget: float) -> str:
+    """ "dense" if the N x p Jacobian fits the budget and its Gram matrix is small; "normal-equations" if the p x p
+    matrix is; else "golub-kahan". `number` is the bytes of one weight."""
+    needed = rows * num_params * (8 + number)
+    if solver == "dense" and needed > budget:
+        raise MemoryError(
+            f"laplace: solver='dense' needs {format_bytes(needed)} for {rows} context rows and {num_params} weights, but "
+            f"memory_budget is {format_bytes(budget)}; pass solver='golub-kahan'"
+        )
+    if solver != "auto":
+        return solver
+    if rows <= LARGEST_DENSE and needed <= budget:
+        return "dense"
+    small = num_params <= LARGEST_NORMAL and 2 * 8 * num_params**2 <= budget / 2
+    return "normal-equations" if rows > LARGEST_DENSE and small else "golub-kahan"
+
+
+def golub_kahan_passes(passes: int, rank: int, num_params: int, rows: int) -> int:
+    """Blocks of the basis: no more than there are weights or context rows for."""
+    return max(1, min(passes, num_params // rank, rows // rank))

@@ -1,0 +1,166 @@
+"""What each stage of the covariance form costs: one model for `plan`, for the measured stages and for refusals."""
+
+import math
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from fsplaplace.host import format_bytes, itemsize, rows_of_data
+from fsplaplace.laplace import _choices
+from fsplaplace.networks import Model, bytes_per_row, directions_together, jacobian_rows, rows_per_block
+from fsplaplace.prior import FactorPlan
+
+# Points at which ridges, means and variances are compared: those of three places.
+_COMPARED = 3 * _choices.MOST_POINTS
+
+
+class Cost(NamedTuple):
+    """The sizes that everything follows from. Bytes are held at a stage's peak beyond the network and the data.
+
+    Attributes:
+        model: the network.
+        inputs: some inputs, for their shape.
+        num_rows: n.
+        num_outputs: q.
+        context_rows: N = m q.
+        rank: r, directions kept (for a plan, at most).
+        factor: how the prior's covariance is factored.
+        solver: of the pull-back.
+        passes: blocks of the matrix-free basis.
+        num_ridges: how many ridges are compared.
+        budget: bytes that any single stage may take.
+    """
+
+    model: Model
+    inputs: Float[np.ndarray, "k ..."]
+    num_rows: int
+    num_outputs: int
+    context_rows: int
+    rank: int
+    factor: FactorPlan
+    solver: str
+    passes: int
+    num_ridges: int
+    budget: float
+
+    @property
+    def number(self) -> int:
+        """Bytes of one weight."""
+        return itemsize(self.model.dtype)
+
+    @property
+    def columns(self) -> float:
+        """Bytes of B."""
+        return 8.0 * self.context_rows * self.rank
+
+    @property
+    def directions(self) -> float:
+        """Bytes of S_0."""
+        return float(self.rank * self.model.num_params * self.number)
+
+    @property
+    def judged(self) -> int:
+        """Rows at which ridges are judged."""
+        return _choices.MOST_JUDGED_ROWS
+
+    def bytes(self) -> dict[str, float]:
+        """Bytes of each stage, by its name."""
+        block = _block_bytes(self.model, self.inputs, self.rank, self.budget)
+        kept = rows_of_data(16 * self.num_outputs * self.rank, self.budget, num_rows=self.num_rows) + _COMPARED
+        # Features as they are computed, put together and in float64, and those weighted by the noise.
+        features = kept * self.num_outputs * self.rank * (2 * self.number + 3 * 8)
+        # The exact process at targets, guard points and context: its covariance, parts of it and its gain.
+        exact = _choices.num_targets(self.num_rows, self.num_outputs) + self.judged
+        row = math.prod(self.inputs.shape[1:]) * self.number
+        return {
+            "prior factor": self.factor.bytes + self.columns,
+            f"pull-back ({self.solver})": self.columns + self._pull_back_bytes(),
+            "data": self.columns + self.directions + block + features,
+            "diagnostics": self.columns + self.directions + 8.0 * _COMPARED * self.num_outputs * self.rank,
+            "posterior": self.columns + 2.0 * self.directions,
+            "judges (Gaussian likelihood)": 4 * 8.0 * exact**2,
+            # A part of the data as given, checked and copied, and a tree over some of its rows for the guard points.
+            "reading": 6.0 * min(self.num_rows * row, _choices.HELD),
+        }
+
+    def flops(self) -> dict[str, float]:
+        """Floating-point operations of each stage, by its name."""
+        rank, p = self.rank, self.model.num_params
+        a_pass = 2.0 * _forward_flops(self.model, self.inputs)
+        factor = self.factor
+        each = 9.0 * factor.size**3 if factor.method == "eigh" else 2.0 * factor.size * factor.limit**2
+        exact = _choices.num_targets(self.num_rows, self.num_outputs) + self.judged
+        return {
+            "prior factor": factor.num_blocks * each,
+            f"pull-back ({self.solver})": self._pull_back_flops(a_pass),
+            "data": (self.num_rows + _COMPARED) * rank * (a_pass + 2.0 * self.num_outputs * rank),
+            "diagnostics": 2.0 * _COMPARED * self.num_outputs * rank,
+            "posterior": 2.0 * rank**2 * p + 9.0 * rank**3,
+            "judges (Gaussian likelihood)": 2.0 * exact**3,
+            "reading": 0.0,
+        }
+
+    def _pull_back_bytes(self) -> float:
+        rows, p = self.context_rows, self.model.num_params
+        if self.solver == "dense":
+            together = rows + self.judged
+            return together * p * (8 + self.number) + 3 * 8.0 * together**2 + 2 * self.directions
+        if self.solver == "normal-equations":
+            block = jacobian_rows(self.model, self.inputs, self.budget) * self.num_outputs
+            return 2 * 8.0 * p**2 + 3 * 8.0 * p * self.rank + 2 * self.directions + block * p * (8 + 2 * self.number)
+        basis = golub_kahan_bytes(self.model, self.inputs, rows, self.rank, self.passes, self.budget)
+        # Beside the solver: what is to be reached at the context points, what was, and their difference.
+        return basis + 3 * 8.0 * rows * self.rank
+
+    def _pull_back_flops(self, a_pass: float) -> float:
+        rows, p, rank = self.context_rows, self.model.num_params, self.rank
+        if self.solver == "dense":
+            return (rows + self.judged) * (a_pass + 2.0 * rows * p) + 9.0 * rows**3 + 2.0 * rows * rank * p
+        if self.solver == "normal-equations":
+            return rows * (a_pass + p * (p + 2.0 * rank)) + self.num_ridges * (p**3 / 3 + 4.0 * p**2 * self.judged)
+        basis = self.passes * rank
+        pushed = (2 * rows / self.num_outputs + self.judged) * basis * a_pass
+        return pushed + 8.0 * p * rank * basis * (self.passes + 1) + 2.0 * rows * basis**2
+
+
+def golub_kahan_bytes(model: Model, points, rows: int, rank: int, passes: int, budget: float) -> float:
+    """The basis, or the solution and the posterior made from it; images at the context rows and their normal equations."""
+    basis, number = passes * rank, itemsize(model.dtype)
+    held = max(passes, 2) * rank
+    arrays = held * model.num_params * number + rows * basis * (3 * number + 16) + 3 * 8 * basis**2
+    return float(arrays + _block_bytes(model, points, rank, budget))
+
+
+def check_golub_kahan(model: Model, points, rows: int, rank: int, passes: int, budget: float, *, caller: str) -> None:
+    """Refuse what the budget cannot hold, with the rank that would fit."""
+    size = golub_kahan_bytes(model, points, rows, rank, passes, budget)
+    if size <= budget:
+        return
+    options = []
+    for fewer in dict.fromkeys((passes, min(passes, 2))):
+        low, high = 0, rank
+        while high - low > 1:
+            middle = (low + high) // 2
+            fits = golub_kahan_bytes(model, points, rows, middle, fewer, budget) <= budget
+            low, high = (middle, high) if fits else (low, middle)
+        if low:
+            options.append(f"rank={low}" + (f" with passes={fewer}" if fewer != passes else ""))
+    raise MemoryError(
+        f"{caller}: rank {rank} with {passes} passes needs {format_bytes(size)} for {model.num_params} weights, but memory_budget "
+        f"is {format_bytes(budget)}; "
+        + (f"pass {' or '.join(options)}, or a larger memory_budget" if options else "no rank fits it")
+    )
+
+
+def _block_bytes(model: Model, x, rank: int, budget: float) -> float:
+    together = directions_together(model, x, rank)
+    return rows_per_block(model, x, together, budget) * bytes_per_row(model, x, together)
+
+
+def _forward_flops(model: Model, x) -> float:
+    """Floating-point operations of the network on one row, counted by the compiler before it optimises."""
+    row = jax.ShapeDtypeStruct((1, *x.shape[1:]), model.dtype)
+    cost = jax.jit(lambda params, x: model.evaluate(params, x)).lower(model.params, row).cost_analysis()
+    return float((cost or {}).get("flops", 2.0 * model.num_params))

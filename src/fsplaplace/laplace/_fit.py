@@ -1,0 +1,120 @@
+"""Train, choose context points, approximate: the one way from a network and data to a posterior."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import equinox as eqx
+import jax.random as jr
+import numpy as np
+from jaxtyping import ArrayLike, Float, PRNGKeyArray
+
+from fsplaplace.context import Sampler, throughout
+from fsplaplace.host import host_generator
+from fsplaplace.laplace._laplace import laplace
+from fsplaplace.laplace._posterior import Posterior
+from fsplaplace.likelihoods import Gaussian, Likelihood
+from fsplaplace.networks import Model
+from fsplaplace.prior import Prior
+from fsplaplace.training import Trained, train
+
+# Context points come in quarters of the number asked for, so that data sets of similar size share programs.
+_UNITS = 4
+# Factor of the noise from which the evidence of the network's features is preferred to the kernel's.
+_MORE_NOISE = 1.1
+
+
+class Fitted(eqx.Module):
+    """A network after training, and its posterior.
+
+    Attributes:
+        trained: what `fsplaplace.train` returned.
+        posterior: what `fsplaplace.laplace` returned.
+        context_points: those that were passed to it.
+    """
+
+    trained: Trained
+    posterior: Posterior
+    context_points: Float[np.ndarray, "m ..."]
+
+
+def fit_posterior(
+    model: Model,
+    prior: Prior,
+    likelihood: Likelihood,
+    context: Sampler,
+    X: Float[ArrayLike, "n ..."],
+    y: ArrayLike,
+    *,
+    key: PRNGKeyArray,
+    context_points: Float[ArrayLike, "m ..."] | None = None,
+    num_points: int = 1000,
+    cover: Sampler | None = None,
+    grow_noise: bool = True,
+    training: Mapping[str, Any] | None = None,
+    approximation: Mapping[str, Any] | None = None,
+) -> Fitted:
+    """`fsplaplace.train`, `choose_context_points` and `fsplaplace.laplace`, one after the other.
+
+    Args:
+        model: the network; not changed.
+        prior: the Gaussian-process prior.
+        likelihood: of the targets given the outputs.
+        context: where the prior is enforced in training.
+        X: inputs.
+        y: targets.
+        key: for all three; `training` and `approximation` may hold their own.
+        context_points: of the posterior, instead of those chosen here; `laplace` adds training inputs to them.
+        num_points: see `choose_context_points`.
+        cover: see `choose_context_points`.
+        grow_noise: take the Gaussian noise that the evidence prefers if it is larger by a tenth or more: features that
+            miss some of the kernel cannot follow the data as closely as the kernel's own evidence says.
+        training: options of `fsplaplace.train`.
+        approximation: options of `fsplaplace.laplace`.
+
+    Time: that of the two; the approximation is made twice if the noise grows.
+    """
+    train_key, points_key, laplace_key = jr.split(key, 3)
+    options = dict(approximation or {})
+    if context_points is None:
+        context_points = choose_context_points(X, num_points, key=points_key, cover=cover)
+        options = {"include_training": False, **options}
+    trained = train(model, prior, likelihood, context, X, y, **{"key": train_key, **(training or {})})
+
+    def approximate(likelihood: Likelihood, **more) -> Posterior:
+        return laplace(
+            trained.model, prior, likelihood, X, y,
+            **{"context_points": context_points, "key": laplace_key, **options, **more},
+        )  # fmt: skip
+
+    likelihood = trained.likelihood
+    posterior = approximate(likelihood)
+    factor = posterior.diagnostics.noise_factor
+    if grow_noise and isinstance(likelihood, Gaussian) and factor is not None and factor > _MORE_NOISE:
+        posterior = approximate(likelihood.scaled(factor), missed_as_noise=posterior.diagnostics.missed_as_noise)
+    return Fitted(trained, posterior, np.asarray(context_points))
+
+
+def choose_context_points(
+    X: Float[ArrayLike, "n ..."], num_points: int, *, key: PRNGKeyArray, cover: Sampler | None = None
+) -> Float[np.ndarray, "m ..."]:
+    """Training inputs and points between and around them, in one array with a round number of rows.
+
+    Args:
+        X: training inputs; rows that repeat count once.
+        num_points: m. At most one and a half times as many are training inputs; where these would leave less than half
+            of `num_points` for others, there are more points than that.
+        key: for the choice.
+        cover: where the other points are drawn; `fsplaplace.context.throughout(X)` by default.
+
+    Time: one sort of the rows, and the nearest neighbours of each for the default cover.
+    """
+    if num_points < 1:
+        raise ValueError(f"choose_context_points: num_points is {num_points}; pass 1 or more")
+    distinct = np.unique(np.asarray(X), axis=0)
+    chosen = host_generator(key).permutation(distinct.shape[0])[: 3 * num_points // 2]
+    unit = max(1, num_points // _UNITS)
+    total = max(num_points, -(-(chosen.size + num_points // 2) // unit) * unit)
+    sampled = np.asarray((cover or throughout(distinct)).sample(total, key=key), np.float64)
+    # Every share of a mixture, whatever the number of training inputs.
+    kept = np.linspace(0, total - 1, total - chosen.size).astype(int)
+    return np.concatenate([distinct[chosen], sampled[kept]])

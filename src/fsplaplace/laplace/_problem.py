@@ -1,0 +1,132 @@
+"""What a posterior is made from, and the named places at which it is looked at."""
+
+import dataclasses
+import functools
+from typing import Literal, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, PRNGKeyArray, Shaped
+
+from fsplaplace.context import Segments, throughout
+from fsplaplace.host import host_generator
+from fsplaplace.laplace import _choices
+from fsplaplace.laplace._data import Rows
+from fsplaplace.likelihoods import Likelihood, Noise
+from fsplaplace.networks import Model
+from fsplaplace.prior import Prior
+
+Name = Literal["context", "guard", "training"]
+
+
+class Problem(NamedTuple):
+    """Everything that the caller states.
+
+    Attributes:
+        model: the trained network.
+        prior: over its function.
+        likelihood: of the targets given its outputs.
+        data: n rows of inputs and targets.
+        context: C, the points where the prior is enforced, (m, ...), none twice.
+        guards: points off the context set at which choices are judged, (g, ...).
+        guards_given: whether the caller chose the guard points.
+        budget: bytes that any single stage may take.
+    """
+
+    model: Model
+    prior: Prior
+    likelihood: Likelihood
+    data: Rows
+    context: Float[np.ndarray, "m ..."]
+    guards: Float[np.ndarray, "g ..."]
+    guards_given: bool
+    budget: float
+
+    @property
+    def noise(self) -> Noise | None:
+        """The Gaussian noise of all targets, or None for other likelihoods."""
+        return self.likelihood.noise((self.data.num_rows, self.prior.num_outputs))
+
+
+@dataclasses.dataclass(frozen=True)
+class Places:
+    """Named inputs at which outputs and features are looked at, side by side in one array.
+
+    Attributes:
+        context: at most 500 of the context points.
+        guard: at most 500 of the guard points.
+        training: at most 500 of the training inputs.
+        targets: of those training inputs, read in the same pass over the data.
+    """
+
+    context: Float[np.ndarray, "c ..."]
+    guard: Float[np.ndarray, "g ..."]
+    training: Float[np.ndarray, "t ..."]
+    targets: Shaped[np.ndarray, "t ..."]
+
+    @classmethod
+    def of(cls, problem: Problem) -> "Places":
+        """The places of a problem; one pass over data that are not held."""
+        most = _choices.MOST_POINTS
+        some = problem.data.spread(most)
+        return cls(evenly(problem.context, most), evenly(problem.guards, most), some.inputs, some.targets)
+
+    @functools.cached_property
+    def stacked(self) -> Float[np.ndarray, "k ..."]:
+        """All points: context, guard, training."""
+        return np.concatenate([self.context, self.guard, self.training])
+
+    def slice(self, name: Name) -> slice:
+        """Where the points of a place are among the stacked ones."""
+        sizes = {"context": len(self.context), "guard": len(self.guard), "training": len(self.training)}
+        start = 0
+        for place, size in sizes.items():
+            if place == name:
+                return slice(start, start + size)
+            start += size
+        raise KeyError(name)
+
+
+def evenly(x: Shaped[np.ndarray, "n ..."], most: int) -> Shaped[np.ndarray, "k ..."]:
+    """At most `most` of the rows, evenly spaced."""
+    return x[:: -(-x.shape[0] // max(1, most))]
+
+
+def distinct(points: Float[np.ndarray, "m ..."]) -> Float[np.ndarray, "k ..."]:
+    """Points without exact repetitions, in their order: a repeated point adds nothing to the prior."""
+    _, first = np.unique(points.reshape(points.shape[0], -1), axis=0, return_index=True)
+    return points[np.sort(first)]
+
+
+def default_context(model: Model, data: Rows, key: PRNGKeyArray) -> Float[np.ndarray, "m d"]:
+    """500 points throughout the data."""
+    if len(data.row_shape) != 1:
+        raise ValueError(
+            f"laplace: there are no default context points for inputs of shape {data.row_shape}; pass context_points, for instance "
+            "images from another data set"
+        )
+    points = throughout(data.held().inputs).sample(_choices.NUM_CONTEXT, key=key)
+    return distinct(np.asarray(points, dtype=model.dtype))
+
+
+def with_training(
+    points: Float[np.ndarray, "m ..."], data: Rows, *, most: int, key: PRNGKeyArray
+) -> Float[np.ndarray, "k ..."]:
+    """The points and the training inputs, or `most` random ones of more."""
+    index = np.arange(data.num_rows)
+    if data.num_rows > most:
+        index = host_generator(key).permutation(data.num_rows)[:most]
+    return distinct(np.concatenate([points, data.take(index).inputs]))
+
+
+def default_guards(points: Float[np.ndarray, "m ..."], data: Rows, key: PRNGKeyArray) -> Float[np.ndarray, "g ..."]:
+    """Points off the context set: between random pairs of its points, and between neighbouring training inputs."""
+    generator, total = host_generator(key), _choices.NUM_GUARDS
+    local = len(data.row_shape) == 1 and data.num_rows > 1
+    count = int(_choices.SHARE_ACROSS * total) if local else total
+    first, second = generator.integers(0, points.shape[0], (2, count))
+    weight = generator.uniform(size=count).astype(points.dtype).reshape(-1, *[1] * (points.ndim - 1))
+    across = (1 - weight) * points[first] + weight * points[second]
+    if not local:
+        return across
+    near = Segments(data.held().inputs, neighbours=_choices.NEIGHBOURS).sample(total - count, key=key)
+    return generator.permutation(np.concatenate([across, near]))
