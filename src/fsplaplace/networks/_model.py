@@ -57,7 +57,7 @@ class Model(eqx.Module):
     def __call__(self, x: Float[Array | np.ndarray, "n ..."]) -> Float[Array, "n q"]:
         return _evaluate(self, x)
 
-    def evaluate(self, params: PyTree[Array], x: Float[Array | np.ndarray, "n ..."]) -> Float[Array, "n q"]:
+    def evaluate(self, params: PyTree[Array], x: Float[Array, "n ..."]) -> Float[Array, "n q"]:
         r"""$f(w, x)$ at other weights, outputs flattened to (n, q)."""
         return self.call(params, self.frozen, x).reshape(x.shape[0], -1)
 
