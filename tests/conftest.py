@@ -7,6 +7,7 @@ import jax
 import jax.monitoring
 import jax.numpy as jnp
 import jax.random as jr
+import jaxtyping
 import numpy as np
 import pytest
 import references
@@ -25,6 +26,14 @@ def few_memory_maps():
     maps = Path("/proc/self/maps")
     if maps.exists() and maps.read_bytes().count(b"\n") > _MOST_MAPS:
         jax.clear_caches()
+
+
+@pytest.fixture
+def unchecked():
+    """Annotations are not checked: the test is about what the package itself says of wrong arguments."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture

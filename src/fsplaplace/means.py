@@ -35,7 +35,7 @@ class Linear(AbstractMeanFunction):
             )
 
     def __call__(self, x: Float[AnyArray, "n d"]) -> Float[Array, "n q"]:
-        slope = jnp.asarray(val(self.slope))
+        x, slope = jnp.asarray(x), jnp.asarray(val(self.slope))
         slope = slope[:, None] if slope.ndim == 1 else slope
         if slope.shape[0] != x.shape[1]:
             raise ValueError(f"Linear: slope has {slope.shape[0]} rows, but the inputs have {x.shape[1]} columns")

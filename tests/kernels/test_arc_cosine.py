@@ -72,3 +72,10 @@ def test_smoothness_is_that_of_the_networks_units(order):
     """Steps, ramps and squared ramps: nu = n + 1/2."""
     assert smoothness(kernel(order, "float32")) == (order + 0.5,)
     assert np.all(np.isfinite(lengthscales(kernel(order, "float32"), 3)))
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_variances_of_many_points_are_finite_under_jit(order):
+    """In float32 the cosine of a point with itself is above one at one point in a hundred."""
+    x = jnp.asarray(3 * np.random.default_rng(0).normal(size=(3000, 2)), "float32")
+    assert np.all(np.isfinite(jax.jit(variance)(gpk.ArcCosine(order=order), x)))

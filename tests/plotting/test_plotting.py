@@ -5,6 +5,7 @@ import sys
 from types import SimpleNamespace
 
 import gpjax.kernels as gpk
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -17,6 +18,11 @@ import fsplaplace as fsp
 from fsplaplace import plotting
 
 VERMILLION, GREEN = "#d55e00", "#009e73"
+
+
+def float64(values):
+    with jax.enable_x64(True):
+        return jnp.asarray(values, jnp.float64)
 
 
 class Stub:
@@ -32,11 +38,12 @@ class Stub:
 
     def predict(self, x):
         mean = np.repeat(np.sin(np.sum(x, axis=1, keepdims=True)), self.outputs, axis=1)
-        return fsp.Prediction(mean, mean, (0.5 + np.repeat(x[:, :1], self.outputs, axis=1) ** 2 / 10) ** 2, None)
+        variance = (0.5 + np.repeat(x[:, :1], self.outputs, axis=1) ** 2 / 10) ** 2
+        return fsp.Prediction(float64(mean), float64(mean), float64(variance), None)
 
     def sample(self, x, *, key, num_samples=1):
         shift = np.linspace(-1, 1, num_samples)[:, None, None]
-        return self.predict(x).mean[None] + shift
+        return np.asarray(self.predict(x).mean)[None] + shift
 
 
 @pytest.fixture
@@ -181,9 +188,9 @@ def test_reliability_draws_accuracy_in_bins_of_confidence():
     )
 
 
-def test_history_draws_both_terms_their_sum_and_the_held_out_loss():
-    steps = np.arange(1200.0)
-    history = fsp.History(1000 - steps, steps / 10, np.array([100, 200]), np.array([2.0, 1.0]))
+def test_history_draws_both_terms_their_sum_and_the_held_out_loss(x64):
+    steps = jnp.arange(1200.0)
+    history = fsp.History(1000 - steps, steps / 10, jnp.array([100, 200]), jnp.array([2.0, 1.0]))
     ax = plotting.plot_history(history)
     assert legend(ax) == ["objective", "negative log-likelihood", "half squared norm", "held-out (right)"]
     drawn = lines(ax)
@@ -194,7 +201,7 @@ def test_history_draws_both_terms_their_sum_and_the_held_out_loss():
     assert ax.get_xlabel() == "step"
     (right,) = [axes for axes in ax.figure.axes if axes is not ax]
     np.testing.assert_allclose(right.get_lines()[0].get_xydata(), [[100, 2], [200, 1]])
-    without = fsp.History(1000 - steps[:3], steps[:3], np.zeros(0), np.zeros(0))
+    without = fsp.History(1000 - steps[:3], steps[:3], jnp.zeros(0, int), jnp.zeros(0))
     assert len(plotting.plot_history(without).figure.axes) == 1
 
 

@@ -46,9 +46,10 @@ def approximate(
     posterior = chosen.fit(
         model, rows.X, rows.targets, observed, key=key, prior=prior, context=context, progress=progress
     )
-    if method == "fsp-laplace" and isinstance(likelihood, Gaussian):
+    fitted = posterior.likelihood
+    if method == "fsp-laplace" and isinstance(likelihood, Gaussian) and isinstance(fitted, Gaussian):
         # The noise may have grown.
-        likelihood = eqx.tree_at(lambda tree: tree.log_scale, likelihood, posterior.likelihood.log_scale)
+        likelihood = eqx.tree_at(lambda tree: tree.log_scale, likelihood, fitted.log_scale)
     return dataclasses.replace(posterior, likelihood=likelihood)
 
 

@@ -12,32 +12,32 @@ from jaxtyping import Array, Float
 _DISTANCE_FLOOR = 1e-36
 
 
-def rbf(s: Float[Array, "..."]) -> Float[Array, "..."]:
+def rbf(s: float | Float[Array, "..."]) -> Float[Array, "..."]:
     """exp(-s / 2)."""
     return jnp.exp(-0.5 * s)
 
 
-def rational_quadratic(s: Float[Array, "..."], alpha: float | Float[Array, ""]) -> Float[Array, "..."]:
+def rational_quadratic(s: float | Float[Array, "..."], alpha: float | Float[Array, ""]) -> Float[Array, "..."]:
     """(1 + s / 2α)^-α; log1p keeps large α, where the kernel tends to the RBF, accurate."""
     return jnp.exp(-alpha * jnp.log1p(0.5 * s / alpha))
 
 
-def powered_exponential(s: Float[Array, "..."], power: float | Float[Array, ""]) -> Float[Array, "..."]:
+def powered_exponential(s: float | Float[Array, "..."], power: float | Float[Array, ""]) -> Float[Array, "..."]:
     """exp(-r^κ) with r = √s; log and exp vectorise on the CPU where a power does not."""
     return jnp.exp(-jnp.exp(0.5 * power * jnp.log(jnp.maximum(s, _DISTANCE_FLOOR))))
 
 
-def matern12(s: Float[Array, "..."]) -> Float[Array, "..."]:
+def matern12(s: float | Float[Array, "..."]) -> Float[Array, "..."]:
     """exp(-r)."""
     return _exponential(s)
 
 
-def matern32(s: Float[Array, "..."]) -> Float[Array, "..."]:
+def matern32(s: float | Float[Array, "..."]) -> Float[Array, "..."]:
     """(1 + u) exp(-u) with u = √3 r."""
     return _once_smooth(3.0 * s)
 
 
-def matern52(s: Float[Array, "..."]) -> Float[Array, "..."]:
+def matern52(s: float | Float[Array, "..."]) -> Float[Array, "..."]:
     """(1 + u + u² / 3) exp(-u) with u = √5 r."""
     return _twice_smooth(5.0 * s)
 

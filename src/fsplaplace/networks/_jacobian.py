@@ -59,9 +59,7 @@ def _row(model: Model, x: Float[Array, "..."]) -> tuple[Float[Array, " q"], Floa
     return outputs, jax.vmap(lambda tree: ravel_pytree(tree)[0])(rows)
 
 
-def jacobian_blocks(
-    model: Model, x: Float[Array, "n ..."], *, budget: float
-) -> Iterator[tuple[slice, Float[np.ndarray, "bq p"]]]:
+def jacobian_blocks(model: Model, x: _Rows, *, budget: float) -> Iterator[tuple[slice, Float[np.ndarray, "bq p"]]]:
     """Slices of the rows of x and the Jacobian there, outputs of one row together, in blocks that fit the budget.
 
     Blocks of one model have one size, whatever x is, so that one compiled program serves all.
@@ -82,9 +80,7 @@ def jacobian_rows(model: Model, x, budget: float) -> int:
     return -(-rows_that_fit(size, budget / 4, most=most) // parts) * parts
 
 
-def push_forward(
-    model: Model, x: Float[Array, "n ..."], directions: Float[Array, "r p"], *, budget: float
-) -> Float[Array, "n q r"]:
+def push_forward(model: Model, x: _Rows, directions: Float[Array, "r p"], *, budget: float) -> Float[Array, "n q r"]:
     r"""$J(x) V$ for directions $V$ in weight space, in blocks of rows that fit the budget.
 
     Time: r tangent passes; memory: the result plus one block.
@@ -102,9 +98,7 @@ def push_forward(
     return jnp.asarray(products)
 
 
-def pull_back(
-    model: Model, x: Float[Array, "n ..."], cotangents: Float[Array, "n q r"], *, budget: float
-) -> Float[Array, "r p"]:
+def pull_back(model: Model, x: _Rows, cotangents: Float[Array, "n q r"], *, budget: float) -> Float[Array, "r p"]:
     r"""$J(x)^\top U$, summed over the rows, in blocks of rows that fit the budget.
 
     Time: r reverse passes; memory: the result plus one block.
@@ -251,7 +245,7 @@ class Linearisation(NamedTuple):
     convolutional: bool
 
 
-def linearisation(model: Model, x: Float[Array, "n ..."]) -> Linearisation:
+def linearisation(model: Model, x: _Rows) -> Linearisation:
     """From the shapes alone: nothing is computed, and networks of one shape are looked at once."""
     return _linearisation(*model.shapes, tuple(x.shape[1:]))
 

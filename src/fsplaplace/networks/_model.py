@@ -24,7 +24,7 @@ class OneByOne:
 
     one: Callable[[PyTree, PyTree, Array], Array]
 
-    def __call__(self, params: PyTree, frozen: PyTree, x: Float[Array, "n ..."]) -> Array:
+    def __call__(self, params: PyTree, frozen: PyTree, x: Float[Array | np.ndarray, "n ..."]) -> Array:
         # The lambda spares JAX from formatting the whole network for its debug information, at every trace.
         return jax.vmap(lambda row: self.one(params, frozen, row))(x)
 
@@ -54,7 +54,7 @@ class Model(eqx.Module):
         if len(kinds := {str(leaf.dtype) for leaf in leaves}) > 1:
             raise ValueError(f"{self.name} mixes weights of dtypes {sorted(kinds)}; cast them to one dtype")
 
-    def __call__(self, x: Float[Array, "n ..."]) -> Float[Array, "n q"]:
+    def __call__(self, x: Float[Array | np.ndarray, "n ..."]) -> Float[Array, "n q"]:
         return _evaluate(self, x)
 
     def evaluate(self, params: PyTree[Array], x: Float[Array, "n ..."]) -> Float[Array, "n q"]:
@@ -76,7 +76,7 @@ class Model(eqx.Module):
         """p, the number of weights the posterior is over."""
         return sum(leaf.size for leaf in jax.tree.leaves(self.params))
 
-    def num_outputs(self, x: Float[Array, "n ..."]) -> int:
+    def num_outputs(self, x: Float[Array | np.ndarray, "n ..."]) -> int:
         """q, the width of the flattened output for inputs like these."""
         return _num_outputs(*self.shapes, tuple(x.shape[1:]))
 
@@ -114,7 +114,7 @@ class Model(eqx.Module):
             raise ValueError(f"{argument} has NaN or infinite values (first in row {bad}); remove or impute those rows")
         return to_device(values)
 
-    def check_rows_independent(self, x: Float[Array, "n ..."]) -> None:
+    def check_rows_independent(self, x: Float[Array | np.ndarray, "n ..."]) -> None:
         """Refuse a network whose output for one row depends on the other rows of the batch."""
         if isinstance(self.call, OneByOne):
             return

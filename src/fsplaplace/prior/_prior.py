@@ -128,7 +128,7 @@ class Prior(eqx.Module):
         return _blocked_product(self, x, vectors, rows)
 
     def squared_norm(
-        self, x: Float[Array, "m ..."], residual: Float[Array, "m q"], *, jitter: ArrayLike
+        self, x: Float[Array, "m ..."], residual: Float[Array, "m q"], *, jitter: float | Float[Array, ""]
     ) -> Float[Array, ""]:
         r"""$r^\top (\Sigma(x, x) + \epsilon I)^{-1} r$, the RKHS norm of the interpolant of $r$, $\epsilon$ being
         `jitter` times the mean of the diagonal.

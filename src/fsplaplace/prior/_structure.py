@@ -8,7 +8,7 @@ r"""How the prior's covariance falls into blocks: shared by all outputs, one for
 """
 
 import abc
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -17,6 +17,9 @@ from gpjax.kernels import AbstractKernel
 from jaxtyping import Array, Float, Int
 
 from fsplaplace import kernels as _kernels
+
+# What is in NumPy stays in NumPy.
+_Numbers = TypeVar("_Numbers", Array, np.ndarray)
 
 
 class BlockStructure(eqx.Module):
@@ -100,12 +103,12 @@ class BlockStructure(eqx.Module):
         """The inverse of `to_blocks`."""
 
     @abc.abstractmethod
-    def by_output(self, diagonal: Float[Array, "b N"]) -> Float[Array, "n q"]:
-        """One number per point and output from one per row of each block. NumPy in, NumPy out."""
+    def by_output(self, diagonal: Float[_Numbers, "b N"]) -> Float[_Numbers, "n q"]:
+        """One number per point and output from one per row of each block."""
 
     @abc.abstractmethod
-    def whole(self, blocks: Float[Array, "b N M"]) -> Float[Array, "n q m q"]:
-        """The covariance between all points and outputs from its distinct blocks. NumPy in, NumPy out."""
+    def whole(self, blocks: Float[_Numbers, "b N M"]) -> Float[_Numbers, "n q m q"]:
+        """The covariance between all points and outputs from its distinct blocks."""
 
     @abc.abstractmethod
     def place_columns(self, parts: list[Float[np.ndarray, "N k"]]) -> Float[np.ndarray, "m q r"]:

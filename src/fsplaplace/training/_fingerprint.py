@@ -108,8 +108,10 @@ def _close(stored: np.ndarray, own: np.ndarray) -> bool:
 def _add(digest, value: Any, seen: set[int]) -> None:
     """Add a value of any type to the digest, by what stays the same in another process: never by an address."""
     digest.update(f"({type(value).__module__}.{type(value).__qualname__}".encode())
+    if _is_key(value):
+        value = jr.key_data(value)
     if eqx.is_array(value) or isinstance(value, np.ndarray | np.generic):
-        array = np.asarray(jr.key_data(value) if _is_key(value) else value)
+        array = np.asarray(value)
         digest.update(f"{array.dtype}{array.shape}".encode())
         digest.update(array.tobytes())
     elif value is None or isinstance(value, bool | int | float | complex | str | bytes):

@@ -151,7 +151,7 @@ def minimise(
             record = record.extend(terms)
             if validate is not None:
                 record = record.validate(state, _evaluate(validate, state.parameters))
-            if identity is not None and jax.process_index() == 0:
+            if checkpoint is not None and identity is not None and jax.process_index() == 0:
                 _checkpoint.write(checkpoint, (state, record), identity)
             report(stop, f"objective {sum(float(term[-1]) for term in terms):.4g}")
     best = gather(record.best if validate is not None else state.parameters)

@@ -131,7 +131,7 @@ def train(
         title="train",
         progress=progress,
         in_loop=not linearisation(model, X).convolutional,
-        validate=None if held_out is None else HeldOutLoss(model, fixed, *held_out),
+        validate=None if held_out is None else HeldOutLoss(model, fixed, held_out[0], jnp.asarray(held_out[1])),
         patience=patience,
         checkpoint=checkpoint,
     )
