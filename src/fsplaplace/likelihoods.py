@@ -89,7 +89,7 @@ class Likelihood(eqx.Module):
         """The likelihood of the training targets as Gaussian noise around outputs of shape (n, q); None if it is not that."""
         return None
 
-    def rows(self, index: Shaped[Array, " b"] | slice) -> "Likelihood":
+    def rows(self, index: Shaped[Array, " b"] | Shaped[np.ndarray, " b"] | slice) -> "Likelihood":
         """The likelihood of a subset of the training rows; itself unless a parameter belongs to single rows."""
         return self
 

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import ArrayLike, Float, Int, Shaped
+from jaxtyping import Float, Int, Shaped
+from numpy.typing import ArrayLike
 
 from fsplaplace.host import to_device
 from fsplaplace.laplace import _choices

@@ -125,7 +125,8 @@ class Clock:
 
     def stages(self, sizes: dict[str, float]) -> dict[str, Stage]:
         """The finished stages with the bytes of each, by its name."""
-        return jax.device_put({name: Stage(taken, sizes.get(name, 0.0)) for name, taken in self.seconds.items()})
+        pairs = jax.device_put([(taken, sizes.get(name, 0.0)) for name, taken in self.seconds.items()])
+        return {name: Stage(*pair) for name, pair in zip(self.seconds, pairs, strict=True)}
 
 
 def variance_ratios(
@@ -134,9 +135,9 @@ def variance_ratios(
     r"""$\lVert J(x) S_0 \rVert^2 / \mathrm{diag}\,\Sigma(x, x)$ in each place."""
     implied = np.sum(features**2, axis=2)
     ratio = np.divide(implied, stated, out=np.ones(stated.shape), where=stated > 0)
-    return jax.device_put(
-        {name: Ratio(np.min(part), np.median(part), np.max(part)) for name, part in places.split(ratio).items()}
-    )
+    parts = places.split(ratio)
+    summaries = jax.device_put([(np.min(part), np.median(part), np.max(part)) for part in parts.values()])
+    return {name: Ratio(*summary) for name, summary in zip(parts, summaries, strict=True)}
 
 
 def misfit_to_noise(ratios: dict[str, Ratio], stated: Float[np.ndarray, "k q"], noise: Noise | None) -> float | None:

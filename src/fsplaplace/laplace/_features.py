@@ -23,6 +23,8 @@ from fsplaplace.networks import (
 )
 from fsplaplace.prior import moments
 
+Directions = Float[Array, "r p"] | Float[np.ndarray, "r p"]
+
 
 class View(NamedTuple):
     """Outputs and features at some inputs, in float64 on the host.
@@ -40,7 +42,7 @@ class View(NamedTuple):
         return View(self.outputs[part], self.features[part])
 
 
-def view(model: Model, x: Float[np.ndarray, "n ..."], directions: Float[Array, "r p"], *, budget: float) -> View:
+def view(model: Model, x: Float[np.ndarray, "n ..."], directions: Directions, *, budget: float) -> View:
     """Outputs and features in blocks of rows that fit the budget. The products are in the weights' dtype."""
     rank = directions.shape[0]
     if route(model, x, rank) == "convolutions":
@@ -80,7 +82,7 @@ class Block(eqx.Module):
     likelihood: Likelihood
     noise: Noise | None
 
-    def outputs(self, z: Float[np.ndarray, " r"]) -> Float[np.ndarray, "b q"]:
+    def outputs(self, z):
         """$f_i(z)$."""
         return self.offset + self.features @ z
 
@@ -89,7 +91,7 @@ Blocks = Callable[[], Iterator[Block]]
 
 
 def data_blocks(
-    problem: Problem, directions: Float[Array, "r p"], *,
+    problem: Problem, directions: Directions, *,
     missed_as_noise: bool = False, places: Places | None = None, seen: View | None = None,
 ) -> Blocks:  # fmt: skip
     """Passes over the data with their features, in blocks that fit the budget.

@@ -6,7 +6,8 @@ from typing import Any
 import equinox as eqx
 import jax.random as jr
 import numpy as np
-from jaxtyping import ArrayLike, Float, PRNGKeyArray
+from jaxtyping import Float, PRNGKeyArray
+from numpy.typing import ArrayLike
 
 from fsplaplace.context import Sampler, throughout
 from fsplaplace.host import host_generator
@@ -38,11 +39,11 @@ def fit_posterior(
     prior: Prior,
     likelihood: Likelihood,
     context: Sampler,
-    X: Float[ArrayLike, "n ..."],
+    X: ArrayLike,
     y: ArrayLike,
     *,
     key: PRNGKeyArray,
-    context_points: Float[ArrayLike, "m ..."] | None = None,
+    context_points: ArrayLike | None = None,
     num_points: int = 1000,
     cover: Sampler | None = None,
     grow_noise: bool = True,
@@ -91,7 +92,7 @@ def fit_posterior(
 
 
 def choose_context_points(
-    X: Float[ArrayLike, "n ..."], num_points: int, *, key: PRNGKeyArray, cover: Sampler | None = None
+    X: ArrayLike, num_points: int, *, key: PRNGKeyArray, cover: Sampler | None = None
 ) -> Float[np.ndarray, "m ..."]:
     """Training inputs and points between and around them, in one array with a round number of rows.
 

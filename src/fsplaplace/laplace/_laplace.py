@@ -5,7 +5,8 @@ from typing import Literal
 
 import jax.random as jr
 import numpy as np
-from jaxtyping import ArrayLike, Float, PRNGKeyArray
+from jaxtyping import Float, PRNGKeyArray
+from numpy.typing import ArrayLike
 
 from fsplaplace.host import one_blas_thread, resolve_budget
 from fsplaplace.laplace._choices import Options, num_training
@@ -23,10 +24,10 @@ def laplace(
     model: Model,
     prior: Prior,
     likelihood: Likelihood,
-    X: Float[ArrayLike, "n ..."] | Iterable[tuple[ArrayLike, ArrayLike]],
+    X: ArrayLike | Iterable,
     y: ArrayLike | None = None,
     *,
-    context_points: Float[ArrayLike, "m ..."] | None = None,
+    context_points: ArrayLike | None = None,
     form: Literal["covariance", "precision"] = "covariance",
     mean: Literal["auto", "network", "refined"] = "auto",
     rank: int | None = None,
@@ -34,7 +35,7 @@ def laplace(
     delta: float | None = None,
     solver: Literal["auto", "dense", "normal-equations", "golub-kahan"] = "auto",
     passes: int = 3,
-    guard_points: Float[ArrayLike, "g ..."] | None = None,
+    guard_points: ArrayLike | None = None,
     include_training: bool = True,
     missed_as_noise: bool | None = None,
     memory_budget: float | None = None,

@@ -5,7 +5,7 @@ from typing import Literal
 
 import equinox as eqx
 import numpy as np
-from jaxtyping import ArrayLike, Float
+from numpy.typing import ArrayLike
 from rich.table import Table
 
 from fsplaplace.host import format_bytes, itemsize, resolve_budget, table_text
@@ -80,8 +80,8 @@ class Plan(eqx.Module):
 def plan(
     model: Model,
     prior: Prior,
-    X: Float[ArrayLike, "n ..."] | Iterable[tuple[ArrayLike, ArrayLike]],
-    context_points: Float[ArrayLike, "m ..."],
+    X: ArrayLike | Iterable,
+    context_points: ArrayLike,
     *,
     rank: int | None = None,
     solver: Literal["auto", "dense", "normal-equations", "golub-kahan"] = "auto",

@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 from jax.core import Tracer
-from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
+from numpy.typing import ArrayLike
 
 from fsplaplace.host import resolve_budget
 from fsplaplace.laplace import _choices
@@ -92,7 +93,7 @@ class Posterior(eqx.Module):
         """Number of directions with posterior variance."""
         return self.scale.shape[0]
 
-    def predict(self, x: Float[ArrayLike, "n ..."], *, memory_budget: float | None = None) -> Prediction:
+    def predict(self, x: ArrayLike, *, memory_budget: float | None = None) -> Prediction:
         r"""Mean and marginal variance $\lVert J(x) S \rVert^2$, in blocks of rows that fit the budget.
 
         The mean is $\mu(x) + J(x) s$ (refined) or $f(x)$ (the network's). Works inside `jax.jit` and `jax.vmap`, and is
@@ -106,14 +107,12 @@ class Posterior(eqx.Module):
         rows = rows_per_block(self.model, x, self.rank, budget)
         return map_rows(functools.partial(_predict_block, linear), x, rows=rows)
 
-    def covariance(
-        self, x: Float[ArrayLike, "n ..."], *, joint: bool = True
-    ) -> Float[Array, "n q n q"] | Float[Array, "n q q"]:
+    def covariance(self, x: ArrayLike, *, joint: bool = True) -> Float[Array, "n q n q"] | Float[Array, "n q q"]:
         r"""$J(x) S S^\top J(x')^\top$ between all points and outputs, or (`joint=False`) between outputs at each point."""
         features = push_forward(self.model, self._check_inputs(x), self.scale, budget=resolve_budget(None))
         return jnp.einsum("nqr,mpr->nqmp" if joint else "nqr,npr->nqp", features, features)
 
-    def sample(self, x: Float[ArrayLike, "n ..."], *, key: PRNGKeyArray, num_samples: int = 1) -> Float[Array, "s n q"]:
+    def sample(self, x: ArrayLike, *, key: PRNGKeyArray, num_samples: int = 1) -> Float[Array, "s n q"]:
         r"""Functions with the posterior's mean and covariance: $J(x) S \epsilon$ around the mean, one jvp each. The same key
         gives the same functions at any x."""
         if num_samples < 1:
@@ -125,7 +124,7 @@ class Posterior(eqx.Module):
 
     def predict_proba(
         self,
-        x: Float[ArrayLike, "n ..."],
+        x: ArrayLike,
         *,
         key: PRNGKeyArray | None = None,
         num_samples: int = 1000,
