@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from numpy.typing import ArrayLike
 
 from fsplaplace.context import Sampler
-from fsplaplace.host import host_generator
+from fsplaplace.host import host_generator, to_device
 from fsplaplace.likelihoods import Likelihood
 from fsplaplace.networks import Model, linearisation
 from fsplaplace.parallel import map_sharded, replicate, row_sharding
@@ -131,7 +131,7 @@ def train(
         title="train",
         progress=progress,
         in_loop=not linearisation(model, X).convolutional,
-        validate=None if held_out is None else HeldOutLoss(model, fixed, held_out[0], jnp.asarray(held_out[1])),
+        validate=None if held_out is None else HeldOutLoss(model, fixed, held_out[0], to_device(held_out[1])),
         patience=patience,
         checkpoint=checkpoint,
     )
