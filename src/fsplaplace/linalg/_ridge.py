@@ -27,7 +27,7 @@ class Probe(NamedTuple):
 
 
 def minimum_norm_solve(
-    matrix: Float[Array, "N p"],
+    matrix: Float[Array | np.ndarray, "N p"],
     targets: Float[np.ndarray, "n r"],
     *,
     deltas: Sequence[float],
