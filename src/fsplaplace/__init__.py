@@ -17,6 +17,8 @@ from fsplaplace.laplace import Diagnostics as Diagnostics
 from fsplaplace.laplace import Plan as Plan
 from fsplaplace.laplace import Posterior as Posterior
 from fsplaplace.laplace import Prediction as Prediction
+from fsplaplace.laplace import Verdict as Verdict
+from fsplaplace.laplace import VerdictWarning as VerdictWarning
 from fsplaplace.laplace import laplace as laplace
 from fsplaplace.laplace import plan as plan
 from fsplaplace.networks import MLP as MLP

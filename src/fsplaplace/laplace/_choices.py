@@ -81,8 +81,22 @@ MORE_NOISE = 1.1
 # ----------------------------------------------------------------------------------------------------------- plan, printing
 # What the compiled programs of one posterior take (measured on the CPU).
 PROGRAM_BYTES = 80 * 2**20
+
+# ----------------------------------------------------------------------------------------------------------------- verdict
 # Missed prior variance over noise variance from which printing a posterior says so.
 CAUTION = 5.0
+# Loss of log predictive density, in nats for a new target, from which a posterior is cautioned about, and from which it is
+# not to be used: calibrated by benchmarks/verdict.py, where 0.1 nats is a bad posterior and 0.02 a good one.
+CAUTION_LOSS, UNUSABLE_LOSS = 0.05, 0.5
+# Implied over stated prior variance within which the features hold the prior, for a judgement without an exact process.
+HELD_RATIOS = (0.8, 1.25)
+# Targets, and judged points, times outputs, on which other likelihoods are compared with the exact process.
+LATENT_TARGETS = 120
+# Relative jitter of the exact process's Cholesky factor, and the noise (in prior variances) with which latent functions are
+# compared: a label tells no more than that.
+LATENT_JITTER, LATENT_NOISE = 1e-8, 0.1
+# Targets up to which an exact Gaussian process is named as an alternative: a minute on two cores.
+EXACT_TARGETS = 5000
 
 
 # How prior variance that the features miss is treated. "function": the data have told about it as much as about what the

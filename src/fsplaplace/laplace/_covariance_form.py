@@ -12,12 +12,13 @@ from fsplaplace.laplace import _choices
 from fsplaplace.laplace._choices import Options
 from fsplaplace.laplace._cost import Cost
 from fsplaplace.laplace._diagnostics import Clock, Diagnostics, misfit_to_noise, variance_ratios
-from fsplaplace.laplace._features import Blocks, View, data_blocks, normalise
+from fsplaplace.laplace._features import Blocks, Normalised, View, data_blocks, normalise, view
 from fsplaplace.laplace._mode import Mode, at_network, best_noise_factor, local_model, objective, posterior_mode
 from fsplaplace.laplace._posterior import Posterior
 from fsplaplace.laplace._problem import Places, Problem
 from fsplaplace.laplace._pull_back import PulledBack, Task, solve
-from fsplaplace.laplace._reference import MeanScores, Reference, reference_at, score_means
+from fsplaplace.laplace._reference import MeanScores, Reference, reference_at, score_means, typical
+from fsplaplace.laplace._verdict import gaussian_loss, latent_loss, variance_at, verdict_of
 from fsplaplace.prior import PriorFactor, moments, plan_factor
 
 
@@ -34,12 +35,16 @@ def covariance_form(problem: Problem, options: Options) -> Posterior:
     mode = posterior_mode(blocks, factor.rank)
     clock.finish("data")
     stated = moments.variance(problem.prior, places.stacked)
-    seen = View(pulled.seen.outputs, normalise(pulled.seen.features, stated).features)
-    scores = compare_means(problem, places, reference, seen, blocks, mode)
+    normalised = normalise(pulled.seen.features, stated)
+    means = means_at(problem, places, reference, View(pulled.seen.outputs, normalised.features), mode)
+    scores = compare_means(problem, reference, means, blocks, mode)
     mean = scores.best if options.mean == "auto" else options.mean
     ratios = variance_ratios(stated, places, pulled.seen.features)
     clock.finish("diagnostics")
-    weights = posterior_weights(pulled, curvature_at(mean, blocks, mode), mode.z)
+    precision = curvature_at(mean, blocks, mode)
+    loss = loss_to_exact(problem, places, reference, pulled, normalised, means[mean], precision)
+    verdict = verdict_of(problem, reference, loss, ratios, mean=mean)
+    weights = posterior_weights(pulled, precision, mode.z)
     clock.finish("posterior")
     return Posterior(
         model=problem.model,
@@ -66,6 +71,7 @@ def covariance_form(problem: Problem, options: Options) -> Posterior:
             missed_as_noise=pulled.missed == "noise",
             noise_factor=weights.noise_factor(mode),
             misfit_to_noise=misfit_to_noise(ratios, stated, problem.noise),
+            verdict=verdict,
             stages=clock.stages(_cost(problem, options, factor, solver).bytes()),
         ),
     )
@@ -80,17 +86,40 @@ def factor_prior(problem: Problem, options: Options) -> PriorFactor:
     )  # fmt: skip
 
 
+def means_at(
+    problem: Problem, places: Places, reference: Reference, seen: View, mode: Mode
+) -> dict[str, Float[np.ndarray, "k q"]]:
+    r"""The network's mean and the refined one, $\mu + a \Phi z^\star$, at the judged points and then at the witnesses."""
+    there, where = reference.compared(seen, places), reference.compared_points(places)
+    return {"network": there.outputs, "refined": moments.mean(problem.prior, where) + there.features @ mode.z}
+
+
 def compare_means(
-    problem: Problem, places: Places, reference: Reference, seen: View, blocks: Blocks, mode: Mode
+    problem: Problem, reference: Reference, means: dict[str, Float[np.ndarray, "k q"]], blocks: Blocks, mode: Mode
 ) -> MeanScores:
-    """Step 4: which of the network's mean and the refined one, $\\mu + \\Phi z^\\star$, is closer to the exact process."""
-    there = reference.compared(seen, places)
-    where = reference.compared_points(places)
-    means = {"network": there.outputs, "refined": moments.mean(problem.prior, where) + there.features @ mode.z}
+    """Step 4: which of the means is closer to the exact process."""
     losses = {}
     if reference.exact is None:
         losses = {"network": objective(at_network(blocks), np.zeros_like(mode.z)), "refined": -mode.log_likelihood}
     return score_means(problem.prior, reference, means, losses)
+
+
+def loss_to_exact(
+    problem: Problem, places: Places, reference: Reference, pulled: PulledBack, normalised: Normalised,
+    mean: Float[np.ndarray, "k q"], precision: Float[np.ndarray, "r r"],
+) -> float:  # fmt: skip
+    """The loss of log predictive density against the exact process, as far as it can be known cheaply."""
+    if reference.sample is None:
+        return latent_loss(problem, places, reference, pulled.seen)
+    targets = problem.data.num_rows * problem.prior.num_outputs
+    if targets > _choices.MOST_TARGETS:
+        # The exact process has fewer data than the posterior: both are given the same few.
+        seen = view(problem.model, reference.inputs, pulled.directions, budget=problem.budget)
+        return reference.divergence(seen.features.reshape(-1, seen.features.shape[2]), pulled.missed).forward
+    rows = reference.compared_rows(places)
+    variance = variance_at(normalised.features[rows], normalised.unexplained[rows], precision, pulled.missed)
+    assert problem.noise is not None
+    return gaussian_loss(reference, mean, variance, typical(problem.noise.variance.ravel()))
 
 
 def curvature_at(mean: str, blocks: Blocks, mode: Mode) -> Float[np.ndarray, "r r"]:

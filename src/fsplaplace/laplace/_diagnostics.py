@@ -1,6 +1,8 @@
 """What the Laplace approximation did, and how far its implied prior is from the one you asked for."""
 
 import time
+import warnings
+from typing import Literal
 
 import equinox as eqx
 import jax
@@ -39,6 +41,37 @@ class Stage(eqx.Module):
     bytes: Float[Array, ""]
 
 
+class VerdictWarning(UserWarning):
+    """A posterior that is not what the prior and the data call for."""
+
+
+class Verdict(eqx.Module):
+    """Whether a posterior can be trusted; prints as a sentence or a few.
+
+    Attributes:
+        level: "good", "caution" or "do not use".
+        loss: the estimated loss of log predictive density against the exact process with the same prior, in nats for each
+            new target (for labels and counts: of the latent function); NaN if nothing was there to compare with.
+        reasons: what was seen.
+        remedies: what to do.
+    """
+
+    level: Literal["good", "caution", "do not use"] = eqx.field(static=True)
+    loss: float
+    reasons: tuple[str, ...] = eqx.field(static=True)
+    remedies: tuple[str, ...] = eqx.field(static=True)
+
+    def __str__(self) -> str:
+        if self.level == "good":
+            return f"good: {self.reasons[0]}"
+        return f"{self.level}: {'; '.join(self.reasons)}. What to do: {'; or '.join(self.remedies)}."
+
+    def warn(self) -> None:
+        """Say it, unless it is good."""
+        if self.level != "good":
+            warnings.warn(f"laplace: this posterior: {self}", VerdictWarning, stacklevel=4)
+
+
 class Diagnostics(eqx.Module):
     """How a posterior was computed; prints as a short table.
 
@@ -59,6 +92,7 @@ class Diagnostics(eqx.Module):
         noise_factor: the factor of a Gaussian likelihood's scale at which the evidence is highest, kernel and network staying
             as they are; far above 1 the features miss what the stated noise would show. None for other likelihoods.
         misfit_to_noise: see `Posterior.misfit_to_noise`.
+        verdict: whether the posterior can be trusted, why, and what to do.
         stages: seconds and bytes of each stage.
     """
 
@@ -77,6 +111,7 @@ class Diagnostics(eqx.Module):
     missed_as_noise: bool = eqx.field(static=True)
     noise_factor: float | None
     misfit_to_noise: float | None
+    verdict: Verdict
     stages: dict[str, Stage]
 
     @property

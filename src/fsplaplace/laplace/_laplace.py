@@ -106,7 +106,9 @@ def laplace(
     guards = _checked(model, guard_points, data, "guard_points") if given else default_guards(points, data, key)
     problem = Problem(model, prior, likelihood, data, points, guards, given, resolve_budget(memory_budget))
     with one_blas_thread():
-        return precision_form(problem, rank) if form == "precision" else covariance_form(problem, options)
+        posterior = precision_form(problem, rank) if form == "precision" else covariance_form(problem, options)
+    posterior.verdict.warn()
+    return posterior
 
 
 def _check_options(form: str, options: Options) -> None:

@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, Float, PRNGKeyArray, UInt32
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, UInt32
 from numpy.typing import ArrayLike
 
 from fsplaplace.host import resolve_budget
 from fsplaplace.laplace import _choices
-from fsplaplace.laplace._diagnostics import Diagnostics
+from fsplaplace.laplace._diagnostics import Diagnostics, Verdict
 from fsplaplace.likelihoods import Bernoulli, Categorical, Likelihood
 from fsplaplace.networks import (
     Model,
@@ -39,6 +39,8 @@ class Prediction(eqx.Module):
         noise_variance: variance of a new target around the function, (n, t); None if the likelihood has none to give.
         unexplained: the part of `variance` that the network's features cannot carry, (n, q): unrelated between inputs; None
             for methods without such features.
+        outside: whether an input lies outside the box of the context points, (n,), where the prior was not enforced and
+            its own variance is all that is known; None for methods without context points.
     """
 
     mean: Float[Array, "n q"]
@@ -46,6 +48,7 @@ class Prediction(eqx.Module):
     variance: Float[Array, "n q"]
     noise_variance: Float[Array, "n t"] | None
     unexplained: Float[Array, "n q"] | None = None
+    outside: Bool[Array, " n"] | None = None
 
     @property
     def std(self) -> Float[Array, "n q"]:
@@ -177,7 +180,7 @@ class Posterior(eqx.Module):
     @property
     def _linear_model(self) -> "_LinearModel":
         return _LinearModel(
-            self.model, self.prior, self.likelihood, self.scale, self.shift, self.information,
+            self.model, self.prior, self.likelihood, self.scale, self.shift, self.information, self.context_points,
             refined=self.diagnostics.mean == "refined", missed_as_noise=self.diagnostics.missed_as_noise,
         )  # fmt: skip
 
@@ -204,13 +207,18 @@ class Posterior(eqx.Module):
         """
         return self.diagnostics.misfit_to_noise
 
+    @property
+    def verdict(self) -> Verdict:
+        """Whether this posterior can be trusted, why, and what to do; printed first."""
+        return self.diagnostics.verdict
+
     def __str__(self) -> str:
-        misfit = self.misfit_to_noise
+        misfit, text = self.misfit_to_noise, f"Verdict: {self.verdict}\n{self.diagnostics}"
         if misfit is None or misfit < _choices.CAUTION:
-            return str(self.diagnostics)
+            return text
         effect = "follows the data less closely" if self.diagnostics.missed_as_noise else "may be overconfident"
         return (
-            f"{self.diagnostics}Caution: the features miss {misfit:.3g} times the noise variance at the training inputs, so this "
+            f"{text}Caution: the features miss {misfit:.3g} times the noise variance at the training inputs, so this "
             f"posterior {effect}; use a wider network, more context points or a larger noise.\n"
         )
 
@@ -261,6 +269,7 @@ class _LinearModel(eqx.Module):
         scale: see `Posterior`.
         shift: see `Posterior`.
         information: see `Posterior`.
+        context_points: see `Posterior`.
         refined: whether the mean is the refined one.
         missed_as_noise: whether data tell nothing of what the features miss.
     """
@@ -271,6 +280,7 @@ class _LinearModel(eqx.Module):
     scale: Float[Array, "r p"]
     shift: Float[Array, " p"]
     information: Float[Array, " r"] | None
+    context_points: Float[Array, "m ..."]
     refined: bool = eqx.field(static=True)
     missed_as_noise: bool = eqx.field(static=True)
 
@@ -303,7 +313,10 @@ class _LinearModel(eqx.Module):
 @eqx.filter_jit
 def _predict(linear: _LinearModel, x, seen: _Seen) -> Prediction:
     local = linear.at(x, seen)
-    return Prediction(local.mean, seen.network, local.variance, linear.noise_variance(local), local.unexplained)
+    points, flat = (values.reshape(values.shape[0], -1) for values in (linear.context_points, x))
+    outside = jnp.any((flat < jnp.min(points, axis=0)) | (flat > jnp.max(points, axis=0)), axis=1)
+    noise = linear.noise_variance(local)
+    return Prediction(local.mean, seen.network, local.variance, noise, local.unexplained, outside)
 
 
 @eqx.filter_jit

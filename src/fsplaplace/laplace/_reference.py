@@ -86,8 +86,12 @@ class Reference(NamedTuple):
 
     def compared(self, seen: View, places: Places) -> View:
         """Of what is seen in all places, the judged points and then the witnesses."""
+        return seen.rows(self.compared_rows(places))
+
+    def compared_rows(self, places: Places) -> Int[np.ndarray, " k"]:
+        """Where the judged points and then the witnesses are among the stacked points of all places."""
         guards, context = places.slice("guard"), places.slice("context")
-        return seen.rows(np.concatenate([guards.start + self.judged, context.start + self.witnesses]))
+        return np.concatenate([guards.start + self.judged, context.start + self.witnesses])
 
     def compared_points(self, places: Places) -> Float[np.ndarray, "k ..."]:
         """The judged points and then the witnesses: where means are compared."""
@@ -122,7 +126,7 @@ class Reference(NamedTuple):
             carried = np.sum(features**2, axis=1)
             unexplained = unexplained * np.divide(variance, carried, out=np.ones_like(carried), where=carried > 0)
         found = Moments(offset + residual @ whitened, variance + unexplained)
-        return _divergence(sample.exact, found, _typical(sample.noise))
+        return divergence(sample.exact, found, typical(sample.noise))
 
     def best_treatment(self, features: Float[np.ndarray, "kq r"], treatments: tuple[Treatment, ...]) -> Treatment:
         """How missed variance is treated: what loses less log predictive density, or the first if nobody can say."""
@@ -177,7 +181,7 @@ def reference_at(problem: Problem, places: Places) -> Reference:
         witnesses=witnesses,
         points=points,
         covariance=stated.covariance[:size, :size],
-        exact=Moments(function.mean[:before], function.variance[:before] + _typical(variance)),
+        exact=Moments(function.mean[:before], function.variance[:before] + typical(variance)),
         sample=Sample(
             inputs=given.inputs[few],
             targets=targets[kept],
@@ -247,7 +251,8 @@ class _Joint(NamedTuple):
         return Moments(self.mean + (targets - self.mean[at]) @ gain, np.maximum(variance, 0.0))
 
 
-def _divergence(exact: Moments, found: Moments, noise: float) -> Divergence:
+def divergence(exact: Moments, found: Moments, noise: float) -> Divergence:
+    """Of two processes for a new target with noise of this variance, the mean over points."""
     wanted, given = exact.variance + noise, found.variance + noise
     squared = (exact.mean - found.mean) ** 2
     forward = np.mean((squared + wanted) / given - 1 + np.log(given / wanted))
@@ -255,7 +260,7 @@ def _divergence(exact: Moments, found: Moments, noise: float) -> Divergence:
     return Divergence(0.5 * float(forward), 0.25 * float(forward + backward))
 
 
-def _typical(noise: Float[np.ndarray, " sq"]) -> float:
+def typical(noise: Float[np.ndarray, " sq"]) -> float:
     """The harmonic mean: rows that say nothing have no part in it."""
     return 1.0 / float(np.mean(1.0 / noise))
 

@@ -1,0 +1,138 @@
+"""Never silently wrong: exact prior variances at every input, and a verdict that says what was lost."""
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+import references
+from gpjax.kernels import RBF, Matern12, Matern32
+
+import fsplaplace as fsp
+
+GENERATOR = np.random.default_rng(0)
+X = GENERATOR.uniform(-1, 1, size=(60, 1))
+Y = np.sin(6 * X[:, 0]) + 0.1 * GENERATOR.normal(size=60)
+CONTEXT = fsp.context.Uniform(-1.5, 1.5)
+# Between the context points, at them, and three and ten times as far out.
+EVERYWHERE = np.concatenate([np.linspace(-1.5, 1.5, 501), np.linspace(-15, 15, 101)])[:, None]
+PRIORS = {
+    "RBF": fsp.Prior(RBF(lengthscale=0.3)),
+    "short RBF": fsp.Prior(RBF(lengthscale=0.03, variance=4.0)),
+    "Matern-1/2": fsp.Prior(Matern12(lengthscale=0.3)),
+}
+LIKELIHOODS = {"Gaussian": fsp.likelihoods.Gaussian(0.1), "Bernoulli": fsp.likelihoods.Bernoulli()}
+
+
+def fit(prior, likelihood=LIKELIHOODS["Gaussian"], width=20, **options):
+    model = fsp.as_model(fsp.mlp([width, width], prior=prior, context=CONTEXT, key=jr.key(0)))
+    targets = Y > 0 if isinstance(likelihood, fsp.likelihoods.Bernoulli) else Y
+    points = np.linspace(-1.5, 1.5, 60)[:, None]
+    return fsp.laplace(model, prior, likelihood, X, targets, context_points=points, **options)
+
+
+@pytest.mark.parametrize("solver", ["dense", "normal-equations", "golub-kahan"])
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+@pytest.mark.parametrize("name", PRIORS)
+def test_the_posterior_variance_never_exceeds_the_priors(name, likelihood, solver):
+    prior = PRIORS[name]
+    prediction = fit(prior, LIKELIHOODS[likelihood], solver=solver).predict(EVERYWHERE)
+    stated = np.asarray(prior.variance(jnp.asarray(EVERYWHERE)))
+    assert np.all(np.asarray(prediction.variance) <= stated * (1 + 1e-4))
+    np.testing.assert_array_equal(prediction.outside, np.abs(EVERYWHERE[:, 0]) > 1.5)
+
+
+@pytest.mark.parametrize("name", PRIORS)
+def test_without_data_to_learn_from_the_prior_variance_is_exact_everywhere(name):
+    """One row with noise of a million: what is left is the prior, between context points and far outside, too."""
+    prior = PRIORS[name]
+    model = fsp.as_model(fsp.mlp([20, 20], prior=prior, context=CONTEXT, key=jr.key(0)))
+    points = np.linspace(-1.5, 1.5, 60)[:, None]
+    posterior = fsp.laplace(model, prior, fsp.likelihoods.Gaussian(1e6), X[:1], Y[:1], context_points=points)
+    stated = np.asarray(prior.variance(jnp.asarray(EVERYWHERE)))
+    np.testing.assert_allclose(posterior.predict(EVERYWHERE).variance, stated, rtol=1e-4)
+
+
+def test_covariances_and_samples_have_the_predicted_variance_and_belong_to_the_input():
+    posterior = fit(PRIORS["short RBF"])
+    x = np.concatenate([EVERYWHERE[::50], EVERYWHERE[:1]])
+    prediction = posterior.predict(x)
+    assert float(np.max(prediction.unexplained)) > 0.1
+    covariance = np.asarray(posterior.covariance(x), dtype=float)[:, 0, :, 0]
+    np.testing.assert_allclose(np.diagonal(covariance), prediction.variance[:, 0], rtol=1e-4)
+    # The last input is the first again.
+    np.testing.assert_allclose(covariance[0], covariance[-1], atol=1e-5)
+    assert np.linalg.eigvalsh(covariance).min() > -1e-4
+    separate = np.asarray(posterior.covariance(x, joint=False))[:, 0, 0]
+    np.testing.assert_allclose(separate, prediction.variance[:, 0], rtol=1e-4)
+    draws = np.asarray(posterior.sample(x, key=jr.key(1), num_samples=4000), dtype=float)[:, :, 0]
+    np.testing.assert_allclose(draws[:, 0], draws[:, -1], atol=1e-3)
+    # Four standard errors of a variance from 4,000 draws: 9 %.
+    np.testing.assert_allclose(np.var(draws, axis=0), prediction.variance[:, 0], rtol=0.09)
+    some = np.asarray(posterior.sample(x[3:5], key=jr.key(1), num_samples=7))[:, :, 0]
+    np.testing.assert_allclose(some, draws[:7, 3:5], atol=1e-3)
+
+
+def test_predictions_of_normalised_features_are_differentiable_in_the_input(x64):
+    posterior = fit(PRIORS["short RBF"])
+    for output in ("mean", "variance"):
+        value = lambda at: getattr(posterior.predict(at[None, None]), output)[0, 0]  # noqa: B023, E731
+        for at in (0.013, 1.21, 4.0):
+            numerical = (value(jnp.asarray(at + 1e-6)) - value(jnp.asarray(at - 1e-6))) / 2e-6
+            assert float(jax.grad(value)(jnp.asarray(at))) == pytest.approx(float(numerical), rel=1e-3, abs=1e-6)
+
+
+def exact(x, lengthscale):
+    kernel = lambda a, b: references.rbf(a, b, lengthscale)  # noqa: E731
+    return references.exact_gp(kernel(X, X), kernel(x, X), kernel(x, x), Y, np.array(0.1))
+
+
+@pytest.mark.parametrize(("lengthscale", "width"), [(0.1, 50), (0.05, 50), (0.05, 100)])
+def test_no_spikes_between_context_points(lengthscale, width):
+    """Total standard deviation over the exact one; 3.97 and 3.7 times before the features were normalised."""
+    prior, x = fsp.Prior(RBF(lengthscale=lengthscale)), np.linspace(-1.4, 1.4, 401)[:, None]
+    total = np.sqrt(np.asarray(fit(prior, width=width).predict(x).total_variance)[:, 0])
+    ratio = total / np.sqrt(exact(x, lengthscale).std ** 2 + 0.01)
+    assert ratio.max() < 1.6
+    assert ratio.min() > 0.6
+
+
+@pytest.mark.parametrize("offset", [0.0, 10.0])
+def test_a_network_that_holds_the_prior_is_called_good(offset):
+    prior = fsp.Prior(RBF(lengthscale=0.3), mean=offset)
+    model = fsp.as_model(fsp.mlp([50, 50], prior=prior, context=CONTEXT, key=jr.key(0)))
+    posterior = fsp.laplace(
+        model, prior, fsp.likelihoods.Gaussian(0.1), X, Y + offset, context_points=EVERYWHERE[:501:5]
+    )
+    assert posterior.verdict.level == "good"
+    assert posterior.verdict.loss < 0.001
+    assert str(posterior).startswith("Verdict: good: about")
+
+
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+def test_a_network_too_small_for_its_prior_is_not_called_good(likelihood):
+    prior = fsp.Prior(RBF(lengthscale=0.02, variance=4.0))
+    with pytest.warns(fsp.VerdictWarning, match="laplace: this posterior: .* use a wider network"):
+        posterior = fit(prior, LIKELIHOODS[likelihood], width=4)
+    assert posterior.verdict.level != "good"
+    assert any("times the prior variance that was stated" in reason for reason in posterior.verdict.reasons)
+    assert any("method='gp'" in remedy for remedy in posterior.verdict.remedies)
+
+
+def test_the_loss_is_what_the_log_predictive_density_loses_against_the_exact_process(x64):
+    """In expectation over targets of the exact process, at the points where it is judged."""
+    prior, guards = fsp.Prior(Matern32(lengthscale=0.1)), np.linspace(-1, 1, 150)[:, None]
+    model = fsp.as_model(fsp.mlp([10, 10], prior=prior, context=CONTEXT, key=jr.key(0)))
+    posterior = fsp.laplace(
+        model, prior, fsp.likelihoods.Gaussian(0.1), X, Y, context_points=guards, guard_points=guards, mean="refined",
+        include_training=False,
+    )  # fmt: skip
+    scaled = lambda a, b: np.sqrt(3) * np.abs(a - b.T) / 0.1  # noqa: E731
+    kernel = lambda a, b: (1 + scaled(a, b)) * np.exp(-scaled(a, b))  # noqa: E731
+    process = references.exact_gp(kernel(X, X), kernel(guards, X), kernel(guards, guards), Y, np.array(0.1))
+    prediction, wanted = posterior.predict(guards), process.std**2 + 0.01
+    given = np.asarray(prediction.total_variance)[:, 0]
+    squared = (np.asarray(prediction.mean)[:, 0] - process.mean) ** 2
+    loss = 0.5 * np.mean((squared + wanted) / given - 1 + np.log(given / wanted))
+    assert loss > 0.01
+    assert posterior.verdict.loss == pytest.approx(loss, rel=0.05)
