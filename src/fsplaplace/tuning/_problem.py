@@ -121,8 +121,9 @@ def set_up(
     if shared_constant:
         design = jnp.concatenate([design, jnp.ones((*rows.y.shape, 1))], axis=2)
     residual = _least_squares_residual(rows.y - np.asarray(mean), np.asarray(design))
-    found = starts_from_data(prior, rows.X, residual)
-    ranges = _ranges(space, found.by_id, _spread(rows, residual, noise_scale), noise_scale)
+    within = rows.scatter.sum(axis=0) / rows.count.sum(axis=0)
+    found = starts_from_data(prior, rows.X, residual, within)
+    ranges = _ranges(space, found.by_id, _spread(residual, within, noise_scale), noise_scale)
     box = ranges.box
     space = eqx.tree_at(lambda tree: tree.prior, space, origin)
     precision = np.where(box.fixed, 0.0, ranges.hyperprior_scale**-2.0) if hyperpriors else np.zeros_like(box.lower)
@@ -206,9 +207,8 @@ def _ranges(space: ParameterSpace, by_id: dict[int, ParameterStart], spread, noi
     return _Ranges(first, given, Box(lower, upper, unit), location, scale, lengthscales, periods)
 
 
-def _spread(rows: DistinctRows, residual: Float[np.ndarray, "n q"], noise_scale) -> Float[np.ndarray, "..."]:
+def _spread(residual: Float[np.ndarray, "n q"], within: Float[np.ndarray, " q"], noise_scale) -> Float[np.ndarray, "..."]:
     """Standard deviation of single targets around the best linear mean: one, or one per output as the noise."""
-    within = rows.scatter.sum(axis=0) / rows.count.sum(axis=0)
     each = np.sqrt(np.var(residual, axis=0) + within)
     if np.ndim(noise_scale) == 0:
         return np.sqrt(np.var(residual) + np.mean(within))

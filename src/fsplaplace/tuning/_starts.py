@@ -47,15 +47,21 @@ class Starts(NamedTuple):
     constant_columns: list[int]
 
 
-def starts_from_data(prior: Prior, X: Float[np.ndarray, "n d"], y: Float[np.ndarray, "n q"]) -> Starts:
+def starts_from_data(
+    prior: Prior,
+    X: Float[np.ndarray, "n d"],
+    y: Float[np.ndarray, "n q"],
+    within: Float[np.ndarray, " q"] | float = 0.0,
+) -> Starts:
     """Length scales from distances between rows, variances from the targets', periods from a periodogram.
 
     Args:
         prior: whose parameters are to start.
         X: inputs, one per row.
-        y: targets without their mean.
+        y: targets without their mean, averaged over rows of equal inputs.
+        within: variance of the targets around those averages.
     """
-    survey = _Survey(X, y)
+    survey = _Survey(X, y, within)
     found: dict[int, ParameterStart] = {}
     for kernel, outputs in zip(prior.blocks.kernels, prior.blocks.outputs, strict=True):
         _visit(kernel, survey.of_outputs(outputs), survey.variance_of(outputs), 1.0, found)
@@ -88,7 +94,7 @@ def _redundant(kernel: Any) -> list:
 class _Survey:
     """What the data says about scales, for all columns and outputs."""
 
-    def __init__(self, X: np.ndarray, y: np.ndarray):
+    def __init__(self, X: np.ndarray, y: np.ndarray, within: np.ndarray | float):
         step = -(-X.shape[0] // _MOST_ROWS)
         self.rows, self.targets = X[::step], y[::step]
         self.columns = np.arange(X.shape[1])
@@ -96,7 +102,8 @@ class _Survey:
         self.constant_columns = np.flatnonzero(self.ranges == 0).tolist()
         differences = np.abs(self.rows[:, None, :] - self.rows[None]).transpose(2, 0, 1)
         self.medians = np.array([_median_positive(part) for part in differences])
-        self.output_variances = np.var(y, axis=0)
+        # Averages that do not vary leave a kernel little to explain, but a start needs a size.
+        self.output_variances = np.maximum(np.var(y, axis=0), 1e-2 * within)
         self.covariance = np.atleast_2d(np.cov(y, rowvar=False, bias=True))
 
     def variance_of(self, outputs: tuple[int, ...]) -> float:
