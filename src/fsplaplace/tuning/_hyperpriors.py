@@ -41,7 +41,7 @@ def size_prior(value: float | Float[np.ndarray, "..."]) -> LogNormal:
     return LogNormal(np.log(value), _SIZE_SCALE)
 
 
-def noise_prior(spread: float | Float[np.ndarray, " q"]) -> LogNormal:
+def noise_prior(spread: float | Float[np.ndarray, "..."]) -> LogNormal:
     """Of the noise's standard deviation for targets of this standard deviation."""
     return LogNormal(_NOISE_LOCATION + np.log(spread), _NOISE_SCALE)
 

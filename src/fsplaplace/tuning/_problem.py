@@ -18,8 +18,6 @@ from fsplaplace.tuning._starts import ParameterStart, redundant_parameters, star
 # Noise as a fraction of the targets' standard deviation: first value and bounds. Below the lower one the posterior is
 # ill-conditioned in float32; copies of records, which would drive it there, are not observations (`observation_weights`).
 NOISE = (0.3, 1e-4, 3.0)
-# What a caller's period could be a multiple or a fraction of.
-_PERIOD_FACTORS = (1.0, 2.0, 0.5)
 
 
 class MarginalLikelihood(eqx.Module):
@@ -84,18 +82,20 @@ class SetUp(NamedTuple):
 
     Attributes:
         problem: what to maximise.
-        starts: first the one from the data, then those with the caller's periods and their multiples.
-        given: the caller's own values.
-        box: bounds; all starts are inside.
+        start: first values from the data, inside the box.
+        given: the caller's own values, as near to them as the box allows.
+        box: bounds.
         lengthscales: the entries of each vector of length scales, one array per kernel that has more than one.
+        periods: the entries that are periods.
         notes: what the user should know about the data.
     """
 
     problem: MarginalLikelihood
-    starts: list[Float[np.ndarray, " P"]]
+    start: Float[np.ndarray, " P"]
     given: Float[np.ndarray, " P"]
     box: Box
     lengthscales: list[Int[np.ndarray, " k"]]
+    periods: list[int]
     notes: list[str]
 
 
@@ -134,17 +134,12 @@ def set_up(
         Penalty(jnp.asarray(ranges.hyperprior_location), jnp.asarray(precision)),
         None if noise_scale is None else np.shape(noise_scale),
     )
-    # A rational multiple of the true period has an optimum of its own, which no climb leaves.
-    others = [
-        np.where(np.arange(box.lower.size) == entry, ranges.given + np.log(factor), ranges.start)
-        for entry in ranges.periods
-        for factor in _PERIOD_FACTORS
-    ]
     notes = _notes(
         found.constant_columns, box.lower.size, design.shape[2], float(np.sum(rows.count.max(axis=1))), rows.y
     )
-    starts = [box.clip(start) for start in (ranges.start, *others)]
-    return SetUp(problem, starts, box.clip(ranges.given), box, ranges.lengthscales, notes)
+    return SetUp(
+        problem, box.clip(ranges.start), box.clip(ranges.given), box, ranges.lengthscales, ranges.periods, notes
+    )
 
 
 class _Ranges(NamedTuple):
@@ -207,11 +202,13 @@ def _ranges(space: ParameterSpace, by_id: dict[int, ParameterStart], spread, noi
     return _Ranges(first, given, Box(lower, upper, unit), location, scale, lengthscales, periods)
 
 
-def _spread(residual: Float[np.ndarray, "n q"], within: Float[np.ndarray, " q"], noise_scale) -> Float[np.ndarray, "..."]:
+def _spread(
+    residual: Float[np.ndarray, "n q"], within: Float[np.ndarray, " q"], noise_scale: np.ndarray | None
+) -> Float[np.ndarray, "..."]:
     """Standard deviation of single targets around the best linear mean: one, or one per output as the noise."""
     each = np.sqrt(np.var(residual, axis=0) + within)
     if np.ndim(noise_scale) == 0:
-        return np.sqrt(np.var(residual) + np.mean(within))
+        return np.full((), np.sqrt(np.var(residual) + np.mean(within)))
     return np.maximum(each, 1e-3 * np.sqrt(np.mean(each**2)))
 
 
