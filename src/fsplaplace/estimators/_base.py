@@ -21,13 +21,18 @@ from fsplaplace.estimators._kernels import kernel_by_name
 from fsplaplace.estimators._pickle import FunctionPickler
 from fsplaplace.estimators._rows import Scale, WeightedRows, padded_size
 from fsplaplace.host import host_generator, to_double
-from fsplaplace.likelihoods import Gaussian, Likelihood
+from fsplaplace.likelihoods import Likelihood
 from fsplaplace.networks import Model, as_model, mlp
 from fsplaplace.prior import Prior
 from fsplaplace.tuning import fit_prior
 
 # Training inputs near which context points are drawn; a step shuffles them all.
 _MOST_CONTEXT_ROWS = 1024
+# The one harmless warning of `fit_prior`: all that ended at a bound are length scales, at the upper one.
+_IRRELEVANT_INPUTS = (
+    r"fit_prior: these parameters ended at a bound, so the data did not choose their values: "
+    r"([\w.\[\]]*lengthscale[\w.\[\]]* = \S+ \(upper\)(, )?)+;"
+)
 
 
 class FSPEstimator(BaseEstimator):
@@ -98,14 +103,12 @@ class FSPEstimator(BaseEstimator):
         prior = Prior(kernel, num_outputs=num_outputs)
         if not (self.fit_prior and np.any(np.ptp(rows.y, axis=0) > 0)):
             return prior, likelihood
-        # Copies of a row with its target say that there is no noise at all, which real copies (wine has 240) do not mean.
-        index = np.arange(rows.X.shape[0]) if isinstance(likelihood, Gaussian) else rows.repeated()
         with warnings.catch_warnings():
-            # An input that does not matter has a length scale at its bound: what `ard` is for. The report says it.
-            warnings.filterwarnings("ignore", message="fit_prior:", category=UserWarning)
+            # An input that does not matter has a length scale at its upper bound: what `ard` is for. The report says it.
+            warnings.filterwarnings("ignore", message=_IRRELEVANT_INPUTS, category=UserWarning)
             fitted = fit_prior(
-                prior, rows.X[index], rows.targets[index], likelihood,
-                key=key, ard=self.ard, standard_errors=False,
+                prior, rows.X, rows.targets, likelihood,
+                key=key, ard=self.ard, standard_errors=False, weights=rows.weights,
             )  # fmt: skip
         self.prior_report_ = fitted.report
         return fitted.prior, fitted.likelihood

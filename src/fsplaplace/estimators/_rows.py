@@ -3,12 +3,10 @@
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 # Below this number rows are not worth padding to less.
 _SMALLEST = 16
-# The marginal likelihood is not computed on more repetitions than this.
-_MOST_REPEATED = 10_000
 
 
 class WeightedRows(NamedTuple):
@@ -47,16 +45,6 @@ class WeightedRows(NamedTuple):
         missing = padded_size(self.X.shape[0]) - self.X.shape[0]
         repeat = lambda values: np.concatenate([values, np.repeat(values[:1], missing, axis=0)])  # noqa: E731
         return WeightedRows(repeat(self.X), repeat(self.y), np.concatenate([self.weights, np.zeros(missing)]))
-
-    def repeated(self) -> Int[np.ndarray, " k"]:
-        """Indices in which each row occurs as often as its weight says, rounded so that all of them add up."""
-        count = self.X.shape[0]
-        if not self.weighted:
-            return np.arange(count)
-        total = self.weights.sum()
-        size = int(np.clip(round(total), count, max(count, _MOST_REPEATED)))
-        edges = np.round(np.cumsum(self.weights) * (size / total)).astype(int)
-        return np.repeat(np.arange(count), np.diff(edges, prepend=0))
 
 
 class Scale(NamedTuple):

@@ -20,7 +20,7 @@ def log_marginal_likelihood(
 
     Args:
         prior: shared, separate or multi-output kernel.
-        noise_variance: $\sigma^2$: a number, (q,), or (n, q).
+        noise_variance: $\sigma^2$: a number, (q,), (n, 1) or (n, q).
         X, y: data in the dtype to compute in; float64 is advised.
 
     Time $O(n^3)$ per distinct block of the covariance (with a multi-output kernel $O((nq)^3)$), memory its square;
@@ -49,7 +49,8 @@ def profile_likelihood(
 def _blocks(prior: Prior, noise_variance, X, residual, design):
     """Independent Gaussians: covariances (b, N, N), their residuals (b, N, c) and designs (b, N, c, k)."""
     # Outputs share a block only if they share the noise, too.
-    blocks = prior.blocks if jnp.ndim(noise_variance) == 0 else prior.blocks.separated()
+    shared = jnp.ndim(noise_variance) == 0 or jnp.shape(noise_variance)[1:] == (1,)
+    blocks = prior.blocks if shared else prior.blocks.separated()
     gram = blocks.gram(X, X)
     noise = jnp.broadcast_to(noise_variance, residual.shape).astype(gram.dtype)
     noise = blocks.to_blocks(noise[:, :, None])[:, :, 0]

@@ -5,134 +5,222 @@ from typing import NamedTuple
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from fsplaplace.prior import Prior
+from fsplaplace.tuning._hyperpriors import Penalty, noise_prior
 from fsplaplace.tuning._marginal_likelihood import profile_likelihood
 from fsplaplace.tuning._optimize import Box
 from fsplaplace.tuning._parameters import ParameterSpace
-from fsplaplace.tuning._starts import redundant_parameters, starts_from_data
+from fsplaplace.tuning._repeats import DistinctRows
+from fsplaplace.tuning._starts import ParameterStart, redundant_parameters, starts_from_data
 
-# Noise as a fraction of the targets' standard deviation: first value and bounds. Below the lower one (the paper's floor)
-# repeated rows with repeated targets make the likelihood grow without limit, and the posterior ill-conditioned.
-NOISE = (0.3, 1e-2, 3.0)
+# Noise as a fraction of the targets' standard deviation: first value and bounds. Below the lower one the posterior is
+# ill-conditioned in float32; copies of records, which would drive it there, are not observations (`observation_weights`).
+NOISE = (0.3, 1e-4, 3.0)
 
 
 class MarginalLikelihood(eqx.Module):
-    """The log marginal likelihood as a function of one vector: the prior's parameters, then logarithms of the noise.
+    r"""Log marginal likelihood and hyperprior of one vector: the prior's parameters, then logarithms of the noise.
 
-    `noise_variance` is fixed and per row and output where given; else the noise has `noise_shape`, () or (q,).
-    `design` holds the columns of the mean whose coefficients have a closed form.
+    Attributes:
+        space: the prior's parameters.
+        rows: the data, in float64.
+        design: columns of the mean whose coefficients have a closed form.
+        penalty: log density of the hyperpriors.
+        noise_shape: () or (q,) for noise that is part of the vector, None if it is known.
     """
 
     space: ParameterSpace
-    X: Float[Array, "n d"]
-    y: Float[Array, "n q"]
-    noise_variance: Float[Array, "n q"] | None
+    rows: DistinctRows
     design: Float[Array, "n q k"]
+    penalty: Penalty
     noise_shape: tuple[int, ...] | None = eqx.field(static=True)
 
     def __call__(self, vector: Float[np.ndarray, " P"]) -> tuple[float, Float[np.ndarray, " P"]]:
-        """Value and gradient."""
+        """Value with the hyperpriors, and its gradient."""
         value, gradient = _value_and_gradient(jnp.asarray(vector), self)
         return float(value), np.asarray(gradient)
 
-    def mean_parameters(self, vector: Float[np.ndarray, " P"]) -> tuple[np.ndarray, np.ndarray]:
-        """The closed-form coefficients of the mean at these parameters, and their standard errors."""
-        _, beta, covariance = _evaluate(jnp.asarray(vector), self)
-        return np.asarray(beta), np.sqrt(np.maximum(np.diagonal(covariance), 0.0))
+    def evaluate(self, vector: Float[np.ndarray, " P"]) -> "Evaluation":
+        """The log marginal likelihood itself, and the mean's coefficients."""
+        value, beta, covariance = _evaluate(jnp.asarray(vector), self)
+        errors = np.sqrt(np.maximum(np.diagonal(covariance), 0.0))
+        return Evaluation(float(value), np.asarray(beta), errors)
 
     def take(self, rows: np.ndarray) -> "MarginalLikelihood":
         """The marginal likelihood of some of the rows."""
-        noise = None if self.noise_variance is None else self.noise_variance[rows]
-        where = lambda tree: (tree.X, tree.y, tree.noise_variance, tree.design)  # noqa: E731
-        parts = (self.X[rows], self.y[rows], noise, self.design[rows])
-        return eqx.tree_at(where, self, parts, is_leaf=lambda node: node is None)
+        some = DistinctRows(*(part[rows] for part in self.rows))
+        return eqx.tree_at(lambda tree: (tree.rows, tree.design), self, (some, self.design[rows]))
+
+    def with_precision(self, factor: Float[np.ndarray, " P"]) -> "MarginalLikelihood":
+        """With the precision of each entry's hyperprior multiplied."""
+        return eqx.tree_at(lambda tree: tree.penalty.precision, self, replace_fn=lambda old: old * factor)
+
+    @property
+    def num_rows(self) -> int:
+        """Number of distinct inputs."""
+        return self.rows.X.shape[0]
+
+
+class Evaluation(NamedTuple):
+    """The log marginal likelihood at some parameters.
+
+    Attributes:
+        value: the log marginal likelihood, without hyperpriors.
+        mean: coefficients of the mean.
+        mean_errors: their standard errors.
+    """
+
+    value: float
+    mean: Float[np.ndarray, " k"]
+    mean_errors: Float[np.ndarray, " k"]
 
 
 class SetUp(NamedTuple):
-    """The problem, the start from the data and the caller's values (both inside the box), and notes."""
+    """What a search needs.
+
+    Attributes:
+        problem: what to maximise.
+        start: first values from the data, inside the box.
+        given: the caller's own values, as near to them as the box allows.
+        box: bounds.
+        lengthscales: the entries of each vector of length scales, one array per kernel that has more than one.
+        periods: the entries that are periods.
+        notes: what the user should know about the data.
+    """
 
     problem: MarginalLikelihood
     start: Float[np.ndarray, " P"]
     given: Float[np.ndarray, " P"]
     box: Box
+    lengthscales: list[Int[np.ndarray, " k"]]
+    periods: list[int]
     notes: list[str]
 
 
 def set_up(
     prior: Prior,
-    X: Float[np.ndarray, "n d"],
-    y: Float[np.ndarray, "n q"],
+    rows: DistinctRows,
     *,
-    noise_variance: Float[np.ndarray, "n q"] | None,
     noise_scale: Float[np.ndarray, "..."] | None,
     shared_constant: bool,
+    hyperpriors: bool,
 ) -> SetUp:
     """The problem in float64; call it inside `in_float64`.
 
     Args:
         prior: in float64.
-        X: inputs.
-        y: targets.
-        noise_variance: known variances, or None.
-        noise_scale: the caller's scale where the noise is to be fitted, else None.
+        rows: the data; the precisions are those of known variances if `noise_scale` is None.
+        noise_scale: the caller's scale if the noise is to be fitted.
         shared_constant: take a constant out of the targets of all outputs, beyond the prior's mean.
+        hyperpriors: whether anything is known about the parameters before the targets are seen.
     """
     space = ParameterSpace(prior, skip=redundant_parameters(prior))
-    origin, design, mean = _mean_design(space, jnp.asarray(X))
+    origin, design, mean = _mean_design(space, jnp.asarray(rows.X))
     if shared_constant:
-        design = jnp.concatenate([design, jnp.ones((*y.shape, 1))], axis=2)
-    residual = _least_squares_residual(y - np.asarray(mean), np.asarray(design))
-    found = starts_from_data(prior, X, residual)
-    start, given, box = _ranges(space, found.by_id, residual, noise_scale)
+        design = jnp.concatenate([design, jnp.ones((*rows.y.shape, 1))], axis=2)
+    residual = _least_squares_residual(rows.y - np.asarray(mean), np.asarray(design))
+    within = rows.scatter.sum(axis=0) / rows.count.sum(axis=0)
+    found = starts_from_data(prior, rows.X, residual, within)
+    ranges = _ranges(space, found.by_id, _spread(residual, within, noise_scale), noise_scale)
+    box = ranges.box
     space = eqx.tree_at(lambda tree: tree.prior, space, origin)
-    shape = None if noise_scale is None else np.shape(noise_scale)
+    precision = np.where(box.fixed, 0.0, ranges.hyperprior_scale**-2.0) if hyperpriors else np.zeros_like(box.lower)
     problem = MarginalLikelihood(
         space,
-        jnp.asarray(X),
-        jnp.asarray(y),
-        None if noise_variance is None else jnp.asarray(noise_variance),
+        DistinctRows(*map(jnp.asarray, rows)),
         design,
-        shape,
+        Penalty(jnp.asarray(ranges.hyperprior_location), jnp.asarray(precision)),
+        None if noise_scale is None else np.shape(noise_scale),
     )
-    return SetUp(problem, start, given, box, _notes(found.constant_columns, start.size, design.shape[2], y))
+    notes = _notes(
+        found.constant_columns, box.lower.size, design.shape[2], float(np.sum(rows.count.max(axis=1))), rows.y
+    )
+    return SetUp(
+        problem, box.clip(ranges.start), box.clip(ranges.given), box, ranges.lengthscales, ranges.periods, notes
+    )
 
 
-def _ranges(space: ParameterSpace, by_id, y, noise_scale) -> tuple[np.ndarray, np.ndarray, Box]:
-    values, first, lower, upper = space.values(space.prior), [], [], []
+class _Ranges(NamedTuple):
+    """Vectors of what is known before the search, in the order of the search's vector.
+
+    Attributes:
+        start: first values from the data.
+        given: the caller's values.
+        box: bounds.
+        hyperprior_location: of each entry.
+        hyperprior_scale: of each entry, infinite if nothing is known.
+        lengthscales: entries of each vector of length scales.
+        periods: entries that are periods.
+    """
+
+    start: Float[np.ndarray, " P"]
+    given: Float[np.ndarray, " P"]
+    box: Box
+    hyperprior_location: Float[np.ndarray, " P"]
+    hyperprior_scale: Float[np.ndarray, " P"]
+    lengthscales: list[Int[np.ndarray, " k"]]
+    periods: list[int]
+
+
+def _ranges(space: ParameterSpace, by_id: dict[int, ParameterStart], spread, noise_scale) -> _Ranges:
+    """`spread`: standard deviation of the targets for each noise scale."""
+    values, found, lengthscales, periods, entry = space.values(space.prior), [], [], [], 0
     for place, value, node in zip(space.places, values, space.nodes(), strict=True):
-        found = by_id.get(id(node))
-        if found is None and place.positive:
-            found = (value, 1e-4 * value, 1e4 * value)
-        elif found is None:
-            reach = 10.0 * (1.0 + np.abs(value))
-            found = (value, value - reach, value + reach)
-        for part, number in zip((first, lower, upper), found, strict=True):
-            part.append(np.broadcast_to(number, place.shape))
-    vectors = [space.to_vector(part) for part in (first, values, lower, upper)]
-    logarithmic = np.concatenate([np.zeros(0, bool), *[np.full(place.size, place.positive) for place in space.places]])
+        reach = 10.0 * (1.0 + np.abs(value))
+        near = (1e-4 * value, 1e4 * value) if place.positive else (value - reach, value + reach)
+        start = by_id.get(id(node), ParameterStart(value, *near))
+        found.append(start)
+        entries = np.arange(entry, entry + place.size)
+        entry += place.size
+        if start.kind == "lengthscale" and place.size > 1:
+            lengthscales.append(entries)
+        if start.kind == "period":
+            periods.extend(entries.tolist())
+    shaped = lambda numbers: [  # noqa: E731
+        np.broadcast_to(number, place.shape) for place, number in zip(space.places, numbers, strict=True)
+    ]
+    first, lower, upper = (
+        space.to_vector(shaped([getattr(start, name) for start in found])) for name in ("value", "lower", "upper")
+    )
+    given = space.to_vector(values)
+    flat = lambda numbers: np.concatenate([np.zeros(0), *map(np.ravel, shaped(numbers))])  # noqa: E731
+    location = flat([start.hyperprior.location for start in found])
+    scale = flat([start.hyperprior.scale for start in found])
+    logarithmic = flat([place.positive for place in space.places]).astype(bool)
     if noise_scale is not None:
-        spread = np.std(y) if np.ndim(noise_scale) == 0 else np.maximum(np.std(y, axis=0), 1e-3 * np.std(y))
+        noise = np.ravel(np.log(noise_scale))
         ends = [np.ravel(np.log(fraction * spread)) for fraction in NOISE]
-        given = np.ravel(np.log(noise_scale))
-        vectors = [np.append(*pair) for pair in zip(vectors, (ends[0], given, ends[1], ends[2]), strict=True)]
-        logarithmic = np.append(logarithmic, np.full(given.size, True))
-    start, given, lower, upper = vectors
+        expected = noise_prior(spread)
+        first, lower, upper = (np.append(*pair) for pair in zip((first, lower, upper), ends, strict=True))
+        given, location = np.append(given, noise), np.append(location, np.ravel(expected.location))
+        scale = np.append(scale, np.full(noise.size, expected.scale))
+        logarithmic = np.append(logarithmic, np.full(noise.size, True))
     # Logarithms move in their own unit; anything else in a tenth of what it may move at all.
     unit = np.where(logarithmic, 1.0, np.maximum(0.1 * (upper - lower), 1e-300))
-    box = Box(lower, upper, unit)
-    return box.clip(start), box.clip(given), box
+    return _Ranges(first, given, Box(lower, upper, unit), location, scale, lengthscales, periods)
 
 
-def _notes(constant_columns: list[int], count: int, mean_count: int, y: np.ndarray) -> list[str]:
+def _spread(
+    residual: Float[np.ndarray, "n q"], within: Float[np.ndarray, " q"], noise_scale: np.ndarray | None
+) -> Float[np.ndarray, "..."]:
+    """Standard deviation of single targets around the best linear mean: one, or one per output as the noise."""
+    each = np.sqrt(np.var(residual, axis=0) + within)
+    if np.ndim(noise_scale) == 0:
+        return np.full((), np.sqrt(np.var(residual) + np.mean(within)))
+    return np.maximum(each, 1e-3 * np.sqrt(np.mean(each**2)))
+
+
+def _notes(constant_columns: list[int], count: int, mean_count: int, observations: float, y: np.ndarray) -> list[str]:
     notes = []
     if constant_columns:
         columns = ", ".join(map(str, constant_columns))
         notes.append(f"column {columns} of X is constant, so the data says nothing about its length scale; drop it")
-    if y.size < count + mean_count:
+    values = round(observations * y.shape[1])
+    if values < count + mean_count:
         notes.append(
-            f"y has {y.size} values for {count + mean_count} parameters, which they cannot determine; use a simpler "
+            f"y has {values} values for {count + mean_count} parameters, which they cannot determine; use a simpler "
             "kernel, or fix some parameters with paramax.non_trainable"
         )
     return notes
@@ -159,12 +247,13 @@ def _least_squares_residual(
 @eqx.filter_jit
 def _evaluate(vector, problem: MarginalLikelihood):
     prior = problem.space.to_prior(vector[: problem.space.size])
-    noise = problem.noise_variance
-    if noise is None:
-        noise = jnp.exp(2 * vector[problem.space.size :].reshape(problem.noise_shape or ()))
-    return profile_likelihood(prior, noise, problem.X, problem.y, problem.design)
+    rows, variance = problem.rows, jnp.ones(())
+    if problem.noise_shape is not None:
+        variance = jnp.exp(2 * vector[problem.space.size :].reshape(problem.noise_shape))
+    value, beta, covariance = profile_likelihood(prior, variance / rows.precision, rows.X, rows.y, problem.design)
+    return value + jnp.sum(rows.log_within(variance)), beta, covariance
 
 
 @eqx.filter_jit
 def _value_and_gradient(vector, problem: MarginalLikelihood):
-    return eqx.filter_value_and_grad(lambda at: _evaluate(at, problem)[0])(vector)
+    return eqx.filter_value_and_grad(lambda at: _evaluate(at, problem)[0] + problem.penalty(at))(vector)

@@ -38,16 +38,17 @@ class FitReport(eqx.Module):
 
     Attributes:
         rows: one per number.
-        objective: what was maximised.
+        objective: what `value` is.
         value: its value at the end (for minibatches the mean over the last ones).
-        trace: its values along the last stage's path; empty for minibatches.
-        restarts: its values at the end of each restart, on `restart_rows` rows.
+        trace: what was maximised, along the last stage's path; empty for minibatches.
+        restarts: what was maximised at the end of each restart, on `restart_rows` rows.
         restart_rows: how many rows the restarts saw.
         num_rows: how many rows the last stage saw at once.
         method: the optimiser of the last stage.
         evaluations: how often the objective was evaluated.
         seconds: on the clock.
         notes: what you should know before you use the result.
+        maximised: what was maximised, if that is not `objective`.
     """
 
     rows: tuple[ParameterRow, ...]
@@ -61,6 +62,7 @@ class FitReport(eqx.Module):
     evaluations: int = eqx.field(static=True)
     seconds: float
     notes: tuple[str, ...] = eqx.field(static=True)
+    maximised: str = eqx.field(static=True, default="")
 
     def __getitem__(self, name: str) -> ParameterRow:
         """The row of a parameter by its name, for instance "kernel.lengthscale"."""
@@ -79,6 +81,8 @@ class FitReport(eqx.Module):
             bounds = f"{row.lower:.3g} .. {row.upper:.3g}" + (f"  AT {row.at_bound.upper()}" if row.at_bound else "")
             table.add_row(row.name, f"{row.before:.4g}", f"{row.after:.4g}", error, "" if row.fixed else bounds)
         lines = [f"note: {note}" for note in self.notes]
+        if self.maximised not in ("", self.objective):
+            lines.insert(0, f"maximised: {self.maximised}")
         if len(self.restarts) > 1:
             values = ", ".join(f"{value:.3f}" for value in self.restarts)
             lines.insert(0, f"restarts ({self.restart_rows} rows): {values}")

@@ -1,6 +1,6 @@
 """Starting values and bounds of kernel parameters, from the data."""
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from gpjax.kernels import MultiOutputKernel, ProductKernel, SumKernel
@@ -11,9 +11,28 @@ from scipy.spatial.distance import cdist
 
 from fsplaplace.kernels import Helmholtz, Start, nearest_entry, parameter_starts
 from fsplaplace.prior import Prior
+from fsplaplace.tuning._hyperpriors import FLAT, LogNormal, lengthscale_prior, size_prior
 
 # Rows that are surveyed: all pairs of them are compared.
 _MOST_ROWS = 500
+
+
+class ParameterStart(NamedTuple):
+    """What the data says about one parameter.
+
+    Attributes:
+        value: where a search starts.
+        lower: the lowest value allowed.
+        upper: the highest value allowed.
+        hyperprior: its distribution before the targets are seen.
+        kind: "lengthscale" in units of the inputs, "period", or "size".
+    """
+
+    value: Float[np.ndarray, "..."]
+    lower: Float[np.ndarray, "..."]
+    upper: Float[np.ndarray, "..."]
+    hyperprior: LogNormal = FLAT
+    kind: Literal["lengthscale", "period", "size"] = "size"
 
 
 class Starts(NamedTuple):
@@ -24,20 +43,26 @@ class Starts(NamedTuple):
         constant_columns: columns of X that never change.
     """
 
-    by_id: dict[int, Start]
+    by_id: dict[int, ParameterStart]
     constant_columns: list[int]
 
 
-def starts_from_data(prior: Prior, X: Float[np.ndarray, "n d"], y: Float[np.ndarray, "n q"]) -> Starts:
+def starts_from_data(
+    prior: Prior,
+    X: Float[np.ndarray, "n d"],
+    y: Float[np.ndarray, "n q"],
+    within: Float[np.ndarray, " q"] | float = 0.0,
+) -> Starts:
     """Length scales from distances between rows, variances from the targets', periods from a periodogram.
 
     Args:
         prior: whose parameters are to start.
         X: inputs, one per row.
-        y: targets without their mean.
+        y: targets without their mean, averaged over rows of equal inputs.
+        within: variance of the targets around those averages.
     """
-    survey = _Survey(X, y)
-    found: dict[int, Start] = {}
+    survey = _Survey(X, y, within)
+    found: dict[int, ParameterStart] = {}
     for kernel, outputs in zip(prior.blocks.kernels, prior.blocks.outputs, strict=True):
         _visit(kernel, survey.of_outputs(outputs), survey.variance_of(outputs), 1.0, found)
     return Starts(found, survey.constant_columns)
@@ -69,7 +94,7 @@ def _redundant(kernel: Any) -> list:
 class _Survey:
     """What the data says about scales, for all columns and outputs."""
 
-    def __init__(self, X: np.ndarray, y: np.ndarray):
+    def __init__(self, X: np.ndarray, y: np.ndarray, within: np.ndarray | float):
         step = -(-X.shape[0] // _MOST_ROWS)
         self.rows, self.targets = X[::step], y[::step]
         self.columns = np.arange(X.shape[1])
@@ -77,7 +102,8 @@ class _Survey:
         self.constant_columns = np.flatnonzero(self.ranges == 0).tolist()
         differences = np.abs(self.rows[:, None, :] - self.rows[None]).transpose(2, 0, 1)
         self.medians = np.array([_median_positive(part) for part in differences])
-        self.output_variances = np.var(y, axis=0)
+        # Averages that do not vary leave a kernel little to explain, but a start needs a size.
+        self.output_variances = np.maximum(np.var(y, axis=0), 1e-2 * within)
         self.covariance = np.atleast_2d(np.cov(y, rowvar=False, bias=True))
 
     def variance_of(self, outputs: tuple[int, ...]) -> float:
@@ -101,6 +127,10 @@ class _View(NamedTuple):
     def for_kernel(self, kernel: Any, variance: float, spread: float) -> "_Summary":
         """What one kernel without parts asks; see `_visit`."""
         return _Summary(self.survey, self.targets, self.survey.columns[kernel.active_dims], variance, spread)
+
+
+class _InInputUnits(Start):
+    """The start of a length scale in units of the inputs, which not every parameter of that name is."""
 
 
 class _Summary(NamedTuple):
@@ -127,10 +157,21 @@ class _Summary(NamedTuple):
     def lengthscale(self, shape: tuple[int, ...]) -> Start:
         """Half the median distance between rows, times `spread`.
 
-        Bounds go from a fraction of the distance between neighbours to a hundred times the range.
+        Bounds go from a fraction of the distance between neighbours to ten thousand times the range, where a column of
+        no influence is flat to rounding.
         """
         start = self._one_lengthscale() if int(np.prod(shape)) == 1 else self._lengthscale_per_column()
-        return start._replace(value=np.clip(start.value * self.spread, start.lower, start.upper))
+        value = np.clip(start.value * self.spread, start.lower, start.upper)
+        return _InInputUnits(value, start.lower, start.upper)
+
+    def lengthscale_prior(self, shape: tuple[int, ...]) -> LogNormal:
+        """Relative to the range of each column; for one length scale of all columns to the root of their mean square."""
+        ranges = self.survey.ranges[self.columns]
+        varying = ranges[ranges > 0]
+        if varying.size == 0:
+            return FLAT
+        one = float(np.sqrt(np.mean(varying**2)))
+        return lengthscale_prior(one if int(np.prod(shape)) == 1 else np.where(ranges > 0, ranges, one), varying.size)
 
     def _one_lengthscale(self) -> Start:
         varying = self.columns[self.survey.ranges[self.columns] > 0]
@@ -141,7 +182,7 @@ class _Summary(NamedTuple):
         median = _median_positive(distances)
         near = np.where(distances > 0, distances, np.inf).min(axis=1)
         near = float(np.median(near[np.isfinite(near)]))
-        upper = 100 * float(np.linalg.norm(self.survey.ranges[varying]))
+        upper = 1e4 * float(np.linalg.norm(self.survey.ranges[varying]))
         return Start(median / 2, min(0.1 * near, 1e-2 * median), upper)
 
     def _lengthscale_per_column(self) -> Start:
@@ -150,7 +191,7 @@ class _Summary(NamedTuple):
         # Distances over d columns are about sqrt(d) times those along one.
         spread = np.sqrt(np.sum(used))
         median = np.where(used, self.survey.medians[self.columns], 1.0)
-        parts = (spread * median / 2, 1e-2 * median, 100 * spread * ranges)
+        parts = (spread * median / 2, 1e-2 * median, 1e4 * spread * ranges)
         return Start(*(np.where(used, part, 1.0) for part in parts))
 
     def period(self) -> Start:
@@ -172,7 +213,7 @@ class _Summary(NamedTuple):
         return third._replace(value=float(1 / frequencies[np.argmax(power)]))
 
 
-def _visit(kernel: Any, view: _View, variance: float, spread: float, found: dict[int, Start]) -> None:
+def _visit(kernel: Any, view: _View, variance: float, spread: float, found: dict[int, ParameterStart]) -> None:
     """Find the starts of one kernel.
 
     Args:
@@ -203,9 +244,18 @@ def _visit(kernel: Any, view: _View, variance: float, spread: float, found: dict
             _coregionalisation(matrix, view.survey, _scale_of(latent) * len(kernel.components), found)
             _visit(latent, view, 1.0, spread, found)
     else:
-        for name, start in parameter_starts(kernel, view.for_kernel(kernel, variance, spread)).items():
+        summary = view.for_kernel(kernel, variance, spread)
+        for name, start in parameter_starts(kernel, summary).items():
             node = getattr(kernel, name)
-            found[id(node)] = Start(*(np.broadcast_to(part, np.shape(val(node))) for part in start))
+            shape = np.shape(val(node))
+            parts = ParameterStart(*(np.broadcast_to(part, shape) for part in start))
+            if isinstance(start, _InInputUnits):
+                parts = parts._replace(hyperprior=summary.lengthscale_prior(shape), kind="lengthscale")
+            elif name == "period":
+                parts = parts._replace(kind="period")
+            else:
+                parts = parts._replace(hyperprior=size_prior(parts.value))
+            found[id(node)] = parts
 
 
 def _coregionalisation(matrix, survey: _Survey, scale: float, found: dict) -> None:
@@ -213,11 +263,11 @@ def _coregionalisation(matrix, survey: _Survey, scale: float, found: dict) -> No
     eigenvalues, vectors = np.linalg.eigh(survey.covariance / scale)
     top = vectors[:, ::-1][:, : matrix.rank] * np.sqrt(np.maximum(eigenvalues[::-1][: matrix.rank], 0.0))
     variances = np.diag(survey.covariance) / scale
-    found[id(matrix.W)] = Start(
+    found[id(matrix.W)] = ParameterStart(
         top, -30 * np.sqrt(variances)[:, None] + 0 * top, 30 * np.sqrt(variances)[:, None] + 0 * top
     )
     rest = np.maximum(variances - np.sum(top**2, axis=1), 0.05 * variances)
-    found[id(matrix.kappa)] = Start(rest, 1e-6 * variances, 1e4 * variances)
+    found[id(matrix.kappa)] = ParameterStart(rest, 1e-6 * variances, 1e4 * variances)
 
 
 def _own_scale(kernel: Any) -> list:
