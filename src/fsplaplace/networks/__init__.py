@@ -22,3 +22,4 @@ from fsplaplace.networks._mlp import match_first_layer as match_first_layer
 from fsplaplace.networks._mlp import matched_first_layer as matched_first_layer
 from fsplaplace.networks._mlp import mlp as mlp
 from fsplaplace.networks._model import Model as Model
+from fsplaplace.networks._units import Units as Units
