@@ -1,6 +1,6 @@
 """Every number and rule that decides something in this room, each with its reason; read by `laplace` and by `plan`."""
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -85,6 +85,11 @@ PROGRAM_BYTES = 80 * 2**20
 CAUTION = 5.0
 
 
+# How prior variance that the features miss is treated. "function": the data have told about it as much as about what the
+# features carry there. "noise": it is unrelated between inputs, so that it adds to Gaussian noise and data tell nothing of it.
+Treatment = Literal["function", "noise"]
+
+
 class Options(NamedTuple):
     """What the caller of `laplace` may leave open; None where the room decides.
 
@@ -113,9 +118,11 @@ class Options(NamedTuple):
         smallest = SMALLEST_RIDGE[np.dtype(dtype).name]
         return tuple(10.0**exponent for exponent in range(smallest, LARGEST_RIDGE + 1))
 
-    def treatments(self) -> tuple[bool, ...]:
-        """Ways to treat missed variance to choose from: as function, as noise."""
-        return (False, True) if self.missed_as_noise is None else (self.missed_as_noise,)
+    def treatments(self) -> tuple[Treatment, ...]:
+        """Ways to treat missed variance to choose from."""
+        if self.missed_as_noise is None:
+            return ("function", "noise")
+        return ("noise",) if self.missed_as_noise else ("function",)
 
 
 class CutOff(NamedTuple):

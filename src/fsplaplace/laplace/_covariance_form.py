@@ -12,7 +12,7 @@ from fsplaplace.laplace import _choices
 from fsplaplace.laplace._choices import Options
 from fsplaplace.laplace._cost import Cost
 from fsplaplace.laplace._diagnostics import Clock, Diagnostics, misfit_to_noise, variance_ratios
-from fsplaplace.laplace._features import Blocks, View, data_blocks
+from fsplaplace.laplace._features import Blocks, View, data_blocks, normalise
 from fsplaplace.laplace._mode import Mode, at_network, best_noise_factor, local_model, objective, posterior_mode
 from fsplaplace.laplace._posterior import Posterior
 from fsplaplace.laplace._problem import Places, Problem
@@ -30,14 +30,13 @@ def covariance_form(problem: Problem, options: Options) -> Posterior:
     solver = _solver(problem, options)
     pulled = solve(Task(problem, np.asarray(factor.columns), places, reference, options), solver)
     clock.finish(f"pull-back ({solver})")
-    blocks = data_blocks(
-        problem, pulled.directions, missed_as_noise=pulled.missed_as_noise, places=places, seen=pulled.seen
-    )
+    blocks = data_blocks(problem, pulled.directions, missed=pulled.missed, places=places, seen=pulled.seen)
     mode = posterior_mode(blocks, factor.rank)
     clock.finish("data")
-    scores = compare_means(problem, places, reference, pulled.seen, blocks, mode)
-    mean = scores.best if options.mean == "auto" else options.mean
     stated = moments.variance(problem.prior, places.stacked)
+    seen = View(pulled.seen.outputs, normalise(pulled.seen.features, stated).features)
+    scores = compare_means(problem, places, reference, seen, blocks, mode)
+    mean = scores.best if options.mean == "auto" else options.mean
     ratios = variance_ratios(stated, places, pulled.seen.features)
     clock.finish("diagnostics")
     weights = posterior_weights(pulled, curvature_at(mean, blocks, mode), mode.z)
@@ -64,7 +63,7 @@ def covariance_form(problem: Problem, options: Options) -> Posterior:
             objectives=scores.scores,
             jitter=_choices.MEAN_JITTER,
             delta=pulled.delta,
-            missed_as_noise=pulled.missed_as_noise,
+            missed_as_noise=pulled.missed == "noise",
             noise_factor=weights.noise_factor(mode),
             misfit_to_noise=misfit_to_noise(ratios, stated, problem.noise),
             stages=clock.stages(_cost(problem, options, factor, solver).bytes()),

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Shaped
 
 from fsplaplace.host import pad_rows, rows_of_data
 from fsplaplace.laplace import _choices
+from fsplaplace.laplace._choices import Treatment
 from fsplaplace.laplace._data import Part
 from fsplaplace.laplace._problem import Places, Problem
 from fsplaplace.likelihoods import Likelihood, Noise
@@ -92,7 +93,7 @@ Blocks = Callable[[], Iterator[Block]]
 
 def data_blocks(
     problem: Problem, directions: Directions, *,
-    missed_as_noise: bool = False, places: Places | None = None, seen: View | None = None,
+    missed: Treatment | None = None, places: Places | None = None, seen: View | None = None,
 ) -> Blocks:  # fmt: skip
     """Passes over the data with their features, in blocks that fit the budget.
 
@@ -101,7 +102,8 @@ def data_blocks(
     Args:
         problem: the data and the prior.
         directions: rows of $S_0$.
-        missed_as_noise: add the prior variance that the features miss to the variance of Gaussian noise.
+        missed: how prior variance that the features miss is treated; None for directions that do not carry the prior, whose
+            products stay as they are.
         places: where features are known already.
         seen: what is known there.
     """
@@ -109,14 +111,14 @@ def data_blocks(
     rows = rows_of_data(2 * q * directions.shape[0] * 8, problem.budget, num_rows=data.num_rows)
     if places is not None and seen is not None and rows >= data.num_rows == places.training.shape[0]:
         known = Part(places.training, places.targets)
-        kept = [_block(problem, known, seen.rows(places.slice("training")), problem.likelihood, missed_as_noise)]
+        kept = [_block(problem, known, seen.rows(places.slice("training")), problem.likelihood, missed)]
         return lambda: iter(kept)
 
     def stream() -> Iterator[Block]:
         for part, block in data.blocks(rows):
             likelihood = problem.likelihood if rows >= data.num_rows else problem.likelihood.rows(part)
             found = view(problem.model, block.inputs, directions, budget=problem.budget)
-            yield _block(problem, block, found, likelihood, missed_as_noise)
+            yield _block(problem, block, found, likelihood, missed)
 
     if rows < data.num_rows:
         return stream
@@ -124,16 +126,36 @@ def data_blocks(
     return lambda: iter(blocks)
 
 
-def _block(problem: Problem, rows: Part, seen: View, likelihood: Likelihood, missed_as_noise: bool) -> Block:
-    noise = likelihood.noise(seen.outputs.shape)
-    if noise is not None and missed_as_noise:
-        added = missed_variance(moments.variance(problem.prior, rows.inputs), seen.features) / noise.variance
-        log_normaliser = noise.log_normaliser - 0.5 * float(np.sum(np.log1p(added)))
-        noise = noise._replace(variance=noise.variance * (1 + added), log_normaliser=log_normaliser)
+def _block(problem: Problem, rows: Part, seen: View, likelihood: Likelihood, missed: Treatment | None) -> Block:
+    noise, features = likelihood.noise(seen.outputs.shape), seen.features
+    if missed is not None:
+        features, unexplained = normalise(features, moments.variance(problem.prior, rows.inputs))
+        if noise is not None and missed == "noise":
+            added = unexplained / noise.variance
+            log_normaliser = noise.log_normaliser - 0.5 * float(np.sum(np.log1p(added)))
+            noise = noise._replace(variance=noise.variance * (1 + added), log_normaliser=log_normaliser)
     offset = moments.mean(problem.prior, rows.inputs)
-    return Block(seen.outputs, offset, seen.features, np.asarray(rows.targets), likelihood, noise)
+    return Block(seen.outputs, offset, features, np.asarray(rows.targets), likelihood, noise)
 
 
-def missed_variance(stated: Float[np.ndarray, "n q"], features: Float[np.ndarray, "n q r"]) -> Float[np.ndarray, "n q"]:
-    r"""Prior variance that the features miss, $\max(0, \mathrm{diag}\,\Sigma(x, x) - \lVert \phi(x) \rVert^2)$."""
-    return np.maximum(stated - np.sum(features**2, axis=2), 0.0)
+class Normalised(NamedTuple):
+    r"""Features whose prior variance nowhere exceeds the stated one, and what is then missing to it.
+
+    Attributes:
+        features: $a(x) \phi(x)$ with $a(x) = \min(1, \sqrt{k(x) / \lVert \phi(x) \rVert^2})$.
+        unexplained: $b(x) = \max(0, k(x) - \lVert \phi(x) \rVert^2)$, one dimension less.
+    """
+
+    features: Float[np.ndarray, "... r"]
+    unexplained: Float[np.ndarray, "..."]
+
+
+def normalise(features: Float[np.ndarray, "... r"], stated: Float[np.ndarray, "..."]) -> Normalised:
+    r"""Features $\phi$ for a prior of variance k: then $\lVert a \phi \rVert^2 + b = k$ at every input, whatever the network.
+
+    Each output has its own factor: the marginals are exact, and the covariance stays positive semi-definite, as it would with
+    a matrix for each block of correlated outputs, which would cost an eigendecomposition for every input.
+    """
+    implied = np.sum(features**2, axis=-1)
+    shrink = np.sqrt(np.divide(stated, implied, out=np.ones(implied.shape), where=implied > stated))
+    return Normalised(features * shrink[..., None], np.maximum(stated - implied, 0.0))

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 from jax.core import Tracer
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 from numpy.typing import ArrayLike
 
 from fsplaplace.host import resolve_budget
@@ -34,15 +34,17 @@ class Prediction(eqx.Module):
     Attributes:
         mean: the posterior mean of the function, (n, q): the network's or the refined one.
         map: the network's own output, (n, q).
-        variance: epistemic variance of the function, (n, q).
-        noise_variance: variance of a new target around the function, (n, t), with the prior variance that the features miss
-            if that counts as noise; None if the likelihood has none to give.
+        variance: epistemic variance of the function, (n, q); in the covariance form nowhere above the prior's.
+        noise_variance: variance of a new target around the function, (n, t); None if the likelihood has none to give.
+        unexplained: the part of `variance` that the network's features cannot carry, (n, q): unrelated between inputs; None
+            for methods without such features.
     """
 
     mean: Float[Array, "n q"]
     map: Float[Array, "n q"]
     variance: Float[Array, "n q"]
     noise_variance: Float[Array, "n t"] | None
+    unexplained: Float[Array, "n q"] | None = None
 
     @property
     def std(self) -> Float[Array, "n q"]:
@@ -61,10 +63,15 @@ class Prediction(eqx.Module):
 
 
 class Posterior(eqx.Module):
-    r"""A Gaussian over functions of the linearised network, $g(x) = m(x) + J(x) S \epsilon$ with $\epsilon \sim \mathcal N(0, I)$.
+    r"""A Gaussian process in closed form: the linearised network with the prior's variance at every input.
 
-    The mean $m(x)$ is the refined one, $\mu(x) + J(x) s$, or the network's own output $f(x)$. Both s and S enter through
-    the linear model only: the network at shifted weights is another function.
+    Functions are $m(x) + a(x) J(x) S \epsilon + \sqrt{u(x)}\, \eta(x)$ with $\epsilon \sim \mathcal N(0, I)$ and $\eta$ white. The
+    features imply a prior variance $i(x)$ where the kernel states $k(x)$: $a = \min(1, \sqrt{k / i})$ takes away what they
+    have too much, between context points and outside the region, and $u$ is what remains of the variance
+    $\max(0, k - i)$ that they miss. So prior variances are exact, and the posterior's are never larger, at any input.
+
+    The mean $m(x)$ is the refined one, $\mu(x) + a(x) J(x) s$, or the network's own output $f(x)$. Both s and S enter
+    through the linear model only: the network at shifted weights is another function. The precision form has a = 1, u = 0.
 
     Attributes:
         model: the network that was linearised.
@@ -94,33 +101,36 @@ class Posterior(eqx.Module):
         return self.scale.shape[0]
 
     def predict(self, x: ArrayLike, *, memory_budget: float | None = None) -> Prediction:
-        r"""Mean and marginal variance $\lVert J(x) S \rVert^2$, in blocks of rows that fit the budget.
+        r"""Mean and marginal variance at inputs (n, ...), in blocks of rows that fit the budget.
 
-        The mean is $\mu(x) + J(x) s$ (refined) or $f(x)$ (the network's). Works inside `jax.jit` and `jax.vmap`, and is
-        differentiable in x. Time: one forward and r tangent passes (for one or two outputs a reverse pass and a matrix
-        product); memory: $O(n q)$ and one block.
+        Works inside `jax.jit` and `jax.vmap`, and is differentiable in x. Time: one forward and r tangent passes (for one
+        or two outputs a reverse pass and a matrix product); memory: $O(n q)$ and one block.
         """
         x, budget, linear = self._check_inputs(x), resolve_budget(memory_budget), self._linear_model
-        traced = isinstance(x, Tracer) or isinstance(self.scale, Tracer)
-        if not traced and route(self.model, x, self.rank) == "convolutions":
+        if self._by_convolutions(x):
             return _predict(linear, x, self._seen(x, budget))
         rows = rows_per_block(self.model, x, self.rank, budget)
         return map_rows(functools.partial(_predict_block, linear), x, rows=rows)
 
     def covariance(self, x: ArrayLike, *, joint: bool = True) -> Float[Array, "n q n q"] | Float[Array, "n q q"]:
-        r"""$J(x) S S^\top J(x')^\top$ between all points and outputs, or (`joint=False`) between outputs at each point."""
-        features = push_forward(self.model, self._check_inputs(x), self.scale, budget=resolve_budget(None))
-        return jnp.einsum("nqr,mpr->nqmp" if joint else "nqr,npr->nqp", features, features)
+        """Covariance of the function between all points and outputs, or (`joint=False`) between outputs at each point.
+
+        What the features cannot carry is unrelated between different inputs. Memory $O(n^2 q^2)$, or $O(n q^2)$.
+        """
+        x = self._check_inputs(x)
+        return _covariance(self._linear_model, x, self._seen(x, resolve_budget(None)), joint)
 
     def sample(self, x: ArrayLike, *, key: PRNGKeyArray, num_samples: int = 1) -> Float[Array, "s n q"]:
-        r"""Functions with the posterior's mean and covariance: $J(x) S \epsilon$ around the mean, one jvp each. The same key
-        gives the same functions at any x."""
+        """Functions with the posterior's mean and covariance; the same key gives the same functions at any x.
+
+        What the features cannot carry shows as white noise that belongs to the input: rough where the network is too small
+        for its prior. Time: that of `predict`.
+        """
         if num_samples < 1:
             raise ValueError(f"Posterior.sample: num_samples is {num_samples}; pass 1 or more")
         x = self._check_inputs(x)
-        noise = jr.normal(key, (num_samples, self.rank), self.scale.dtype)
-        moves = push_forward(self.model, x, self.shift + noise @ self.scale, budget=resolve_budget(None))
-        return self._linear_model.origin(x, self.model(x)) + jnp.moveaxis(moves, 2, 0)
+        draws = _sample(self._linear_model, x, self._seen(x, resolve_budget(None)), key, num_samples)
+        return jnp.moveaxis(draws, 1, 0)
 
     def predict_proba(
         self,
@@ -146,15 +156,16 @@ class Posterior(eqx.Module):
             raise ValueError(f"Posterior.predict_proba: num_samples is {num_samples}; pass 1 or more")
         x = self._check_inputs(x)
         seen = self._seen(x, resolve_budget(None))
-        mean, variance = self._linear_model.mean(x, seen), jnp.sum(seen.features**2, axis=2)
         link = jax.nn.sigmoid if isinstance(self.likelihood, Bernoulli) else functools.partial(jax.nn.softmax, axis=-1)
         if method == "probit":
-            return link(mean / jnp.sqrt(1 + jnp.pi / 8 * variance))
-        noise = jr.normal(jr.key(0) if key is None else key, (num_samples, self.rank), self.scale.dtype)
-        total = jnp.zeros_like(mean)
-        for part in jnp.array_split(noise, -(-num_samples // 100)):
-            total += jnp.sum(link(mean + jnp.einsum("nqr,sr->snq", seen.features, part)), axis=0)
-        return total / num_samples
+            found = _predict(self._linear_model, x, seen)
+            return link(found.mean / jnp.sqrt(1 + jnp.pi / 8 * found.variance))
+        total, done = jnp.zeros_like(seen.network), 0
+        for part, share in enumerate(np.diff(np.linspace(0, num_samples, -(-num_samples // 100) + 1).astype(int))):
+            part_key = jr.fold_in(jr.key(0) if key is None else key, part)
+            draws = _sample(self._linear_model, x, seen, part_key, int(share))
+            total, done = total + jnp.sum(link(draws), axis=1), done + int(share)
+        return total / done
 
     def _check_inputs(self, x):
         x = self.model.check_inputs(x, argument="x")
@@ -166,15 +177,23 @@ class Posterior(eqx.Module):
 
     @property
     def _linear_model(self) -> "_LinearModel":
-        refined, missed = self.diagnostics.mean == "refined", self.diagnostics.missed_as_noise
         return _LinearModel(
-            self.model, self.prior, self.likelihood, self.scale, self.shift, self.information, refined, missed
-        )
+            self.model, self.prior, self.likelihood, self.scale, self.shift, self.information,
+            refined=self.diagnostics.mean == "refined", missed_as_noise=self.diagnostics.missed_as_noise,
+        )  # fmt: skip
+
+    def _by_convolutions(self, x) -> bool:
+        """Whether products are taken a few directions at a time, outside of `jax.jit`."""
+        traced = isinstance(x, Tracer) or isinstance(self.scale, Tracer)
+        return not traced and route(self.model, x, self.rank) == "convolutions"
 
     def _seen(self, x, budget: float) -> "_Seen":
-        """Outputs, shift and features at all rows at once, outside of `jax.jit` for convolutions."""
-        network, features = outputs_and_products(self.model, x, self.scale, budget=budget)
-        return _Seen(network, push_forward(self.model, x, self.shift[None], budget=budget)[:, :, 0], features)
+        """Outputs, shift and features at all rows."""
+        if self._by_convolutions(x):
+            network, features = outputs_and_products(self.model, x, self.scale, budget=budget)
+            return _Seen(network, push_forward(self.model, x, self.shift[None], budget=budget)[:, :, 0], features)
+        rows = rows_per_block(self.model, x, self.rank, budget)
+        return map_rows(functools.partial(_see_block, self._linear_model), x, rows=rows)
 
     @property
     def misfit_to_noise(self) -> float | None:
@@ -214,12 +233,37 @@ class _Seen(NamedTuple):
     features: Float[Array, "n q r"]
 
 
+class _Local(NamedTuple):
+    """The process at each of n inputs.
+
+    Attributes:
+        mean: of the function, (n, q).
+        features: a(x) J(x) S, (n, q, r).
+        unexplained: u(x), (n, q).
+    """
+
+    mean: Float[Array, "n q"]
+    features: Float[Array, "n q r"]
+    unexplained: Float[Array, "n q"]
+
+    @property
+    def variance(self) -> Float[Array, "n q"]:
+        """Of the function."""
+        return jnp.sum(self.features**2, axis=2) + self.unexplained
+
+
 class _LinearModel(eqx.Module):
     """The parts of a posterior that predictions need: nothing in it forces a new program for a new posterior.
 
     Attributes:
+        model: see `Posterior`.
+        prior: see `Posterior`.
+        likelihood: see `Posterior`.
+        scale: see `Posterior`.
+        shift: see `Posterior`.
+        information: see `Posterior`.
         refined: whether the mean is the refined one.
-        missed_as_noise: whether prior variance that the features miss counts as noise of new targets.
+        missed_as_noise: whether data tell nothing of what the features miss.
     """
 
     model: Model
@@ -231,42 +275,90 @@ class _LinearModel(eqx.Module):
     refined: bool = eqx.field(static=True)
     missed_as_noise: bool = eqx.field(static=True)
 
-    def origin(self, x, network: Float[Array, "n q"]) -> Float[Array, "n q"]:
-        """What the shift is added to: the prior mean, or the network's own output."""
-        return self.prior.mean_at(x) if self.refined else network
+    def at(self, x, seen: "_Seen") -> _Local:
+        """The process at inputs, from what the network sees there."""
+        network, moved, features = seen
+        if self.information is None:
+            return _Local(network + moved, features, jnp.zeros_like(network))
+        squares, stated = features**2, self.prior.variance(x).astype(features.dtype)
+        carried, implied = jnp.sum(squares, axis=2), jnp.sum(squares * self.information, axis=2)
+        # Inside the root nothing is zero, also where a branch is not taken: its derivative would be infinite.
+        above = implied > stated
+        shrink = jnp.where(above, jnp.sqrt(jnp.where(above, stated / jnp.where(above, implied, 1.0), 1.0)), 1.0)
+        unexplained = jnp.maximum(stated - implied, 0.0)
+        if not self.missed_as_noise:
+            seen_by_data = jnp.where(implied > 0, carried / jnp.where(implied > 0, implied, 1.0), 1.0)
+            unexplained = unexplained * jnp.minimum(seen_by_data, 1.0)
+        mean = self.prior.mean_at(x) + shrink * moved if self.refined else network
+        return _Local(mean, shrink[:, :, None] * features, unexplained)
 
-    def mean(self, x, seen: _Seen) -> Float[Array, "n q"]:
-        """The posterior mean of the function."""
-        return self.origin(x, seen.network) + seen.moved
-
-    def noise_variance(self, x, mean, squares: Float[Array, "n q r"]) -> Float[Array, "n t"] | None:
+    def noise_variance(self, local: _Local) -> Float[Array, "n t"] | None:
         """Variance of new targets around the function."""
-        noise = self.likelihood.noise_variance(mean)
-        if noise is None:
-            return None
-        if noise.shape[1] != mean.shape[1]:
-            # Heteroscedastic noise is itself uncertain: E[exp(2 g)] for Gaussian g.
-            return noise * jnp.exp(2 * jnp.sum(squares, axis=2)[:, noise.shape[1] :])
-        if self.missed_as_noise and self.information is not None:
-            implied = jnp.sum(squares * self.information, axis=2)
-            return noise + jnp.maximum(self.prior.variance(x) - implied, 0.0).astype(noise.dtype)
-        return noise
+        noise, width = self.likelihood.noise_variance(local.mean), local.mean.shape[1]
+        if noise is None or noise.shape[1] == width:
+            return noise
+        # Heteroscedastic noise is itself uncertain: E[exp(2 g)] for Gaussian g.
+        return noise * jnp.exp(2 * local.variance[:, noise.shape[1] :])
 
 
 @eqx.filter_jit
 def _predict(linear: _LinearModel, x, seen: _Seen) -> Prediction:
-    mean, squares = linear.mean(x, seen), seen.features**2
-    noise = linear.noise_variance(x, mean, squares)
-    return Prediction(mean, seen.network, jnp.sum(squares, axis=2), noise)
+    local = linear.at(x, seen)
+    return Prediction(local.mean, seen.network, local.variance, linear.noise_variance(local), local.unexplained)
+
+
+@eqx.filter_jit
+def _see_block(linear: _LinearModel, x) -> _Seen:
+    model, scale, shift = linear.model, linear.scale, linear.shift
+    if route(model, x, scale.shape[0]) == "rows":
+        network, rows = outputs_and_jacobian(model, x)
+        return _Seen(network, (rows @ shift).reshape(network.shape), (rows @ scale.T).reshape(*network.shape, -1))
+    moved = push_forward_block(model, x, shift[None])[:, :, 0]
+    return _Seen(model(x), moved, push_forward_block(model, x, scale))
 
 
 @eqx.filter_jit
 def _predict_block(linear: _LinearModel, x) -> Prediction:
-    model, scale, shift = linear.model, linear.scale, linear.shift
-    if route(model, x, scale.shape[0]) == "rows":
-        network, rows = outputs_and_jacobian(model, x)
-        moved, features = (rows @ shift).reshape(network.shape), (rows @ scale.T).reshape(*network.shape, -1)
-    else:
-        network, moved = model(x), push_forward_block(model, x, shift[None])[:, :, 0]
-        features = push_forward_block(model, x, scale)
-    return _predict(linear, x, _Seen(network, moved, features))
+    return _predict(linear, x, _see_block(linear, x))
+
+
+@eqx.filter_jit
+def _covariance(linear: _LinearModel, x, seen: _Seen, joint: bool):
+    local = linear.at(x, seen)
+    outputs = jnp.eye(seen.network.shape[1], dtype=seen.network.dtype)
+    if not joint:
+        return jnp.einsum("nqr,npr->nqp", local.features, local.features) + local.unexplained[:, :, None] * outputs
+    flat = x.reshape(x.shape[0], -1)
+    same = jnp.all(flat[:, None] == flat[None], axis=2)
+    unexplained = jnp.einsum("nq,nm,qp->nqmp", local.unexplained, same, outputs)
+    return jnp.einsum("nqr,mpr->nqmp", local.features, local.features) + unexplained
+
+
+@eqx.filter_jit
+def _sample(linear: _LinearModel, x, seen: _Seen, key, num_samples: int) -> Float[Array, "n s q"]:
+    local = linear.at(x, seen)
+    directions_key, white_key = jr.split(key)
+    noise = jr.normal(directions_key, (num_samples, linear.scale.shape[0]), linear.scale.dtype)
+    smooth = local.mean[:, None] + jnp.einsum("nqr,sr->nsq", local.features, noise)
+    if linear.information is None:
+        return smooth
+    shape = (num_samples, local.mean.shape[1])
+    white = jax.vmap(lambda row: jr.normal(jr.fold_in(white_key, row), shape, smooth.dtype))(_row_numbers(x))
+    some = local.unexplained > 0
+    root = jnp.where(some, jnp.sqrt(jnp.where(some, local.unexplained, 1.0)), 0.0)
+    return smooth + root[:, None] * white
+
+
+def _row_numbers(x: Float[Array, "n ..."]) -> UInt32[Array, " n"]:
+    """A number for each row that depends on its values alone, so that white noise is a function of the input."""
+    flat = jax.lax.stop_gradient(x).reshape(x.shape[0], -1).astype(jnp.float32)
+    # Adding zero makes -0 and 0 one number.
+    bits = jax.lax.bitcast_convert_type(flat + 0.0, jnp.uint32)
+
+    def mix(total, column):
+        # Multiply and rotate (as MurmurHash does), so that equal numbers in other columns give another sum.
+        column = column * jnp.uint32(0xCC9E2D51)
+        total = total ^ (((column << 15) | (column >> 17)) * jnp.uint32(0x1B873593))
+        return ((total << 13) | (total >> 19)) * jnp.uint32(5) + jnp.uint32(0xE6546B64), None
+
+    return jax.lax.scan(mix, jnp.zeros(x.shape[0], jnp.uint32), bits.T)[0]

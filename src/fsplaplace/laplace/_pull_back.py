@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, Int
 
 from fsplaplace.host import to_device
 from fsplaplace.laplace import _choices, _cost
-from fsplaplace.laplace._choices import Options
+from fsplaplace.laplace._choices import Options, Treatment
 from fsplaplace.laplace._features import View, view
 from fsplaplace.laplace._problem import Name, Places, Problem, evenly
 from fsplaplace.laplace._reference import Reference
@@ -56,14 +56,14 @@ class PulledBack(NamedTuple):
         seen: outputs and features along the directions, in all places.
         misfit: relative distance of the features at the context points from the prior's factor.
         delta: the relative ridge.
-        missed_as_noise: whether prior variance that the features miss counts as noise.
+        missed: how prior variance that the features miss is treated.
     """
 
     directions: Float[Array, "r p"]
     seen: View
     misfit: float
     delta: float
-    missed_as_noise: bool
+    missed: Treatment
 
 
 def solve(task: Task, solver: str) -> PulledBack:
@@ -144,9 +144,9 @@ def _golub_kahan(task: Task) -> PulledBack:
     return PulledBack(solution.rows, seen, task.misfit(solution.reached), solution.delta, treatment)
 
 
-def _as_noise_unless_told(options: Options) -> bool:
+def _as_noise_unless_told(options: Options) -> Treatment:
     """With few directions for many points, what they miss is as unrelated between data as noise is."""
-    return True if options.missed_as_noise is None else options.missed_as_noise
+    return options.treatments()[-1]
 
 
 def _assembled(places: Places, views: Mapping[Name, View]) -> View:

@@ -11,7 +11,8 @@ from scipy.linalg import solve_triangular
 
 from fsplaplace.host import in_float64
 from fsplaplace.laplace import _choices
-from fsplaplace.laplace._features import View
+from fsplaplace.laplace._choices import Treatment
+from fsplaplace.laplace._features import View, normalise
 from fsplaplace.laplace._problem import Places, Problem, evenly
 from fsplaplace.prior import Prior, moments
 
@@ -94,46 +95,54 @@ class Reference(NamedTuple):
 
     def covariance_error(self, features: Float[np.ndarray, "gq r"]) -> float:
         """How far the covariance implied by features at the judged points is from the prior's, in the Frobenius norm."""
+        features = normalise(features, np.diagonal(self.covariance)).features
         return float(np.linalg.norm(features @ features.T - self.covariance))
 
-    def divergence(self, features: Float[np.ndarray, "kq r"], *, missed_as_noise: bool) -> Divergence:
-        r"""Divergence between the exact process and the model $\mu + \Phi z$, both conditioned on the sample, for a new
+    def divergence(self, features: Float[np.ndarray, "kq r"], missed: Treatment) -> Divergence:
+        r"""Divergence between the exact process and the model $\mu + a \Phi z$, both conditioned on the sample, for a new
         target at each judged point and at each input of the sample. Time $O(k r^2)$.
 
-        With `missed_as_noise` prior variance that the features miss is noise, of the sample and of new targets."""
+        Args:
+            features: $\Phi$ at `inputs`, as pulled back.
+            missed: how prior variance that they miss is treated.
+        """
         sample = self.sample
         assert sample is not None
-        size = self.covariance.shape[0]
-        seen, offset = features[size:], sample.stated.mean
-        missed = np.zeros(features.shape[0])
-        if missed_as_noise:
-            missed = np.maximum(sample.stated.variance - np.sum(features**2, axis=1), 0.0)
-        weighted = seen / (sample.noise + missed[size:])[:, None]
+        size, offset = self.covariance.shape[0], sample.stated.mean
+        features, unexplained = normalise(features, sample.stated.variance)
+        seen, noise = features[size:], sample.noise
+        if missed == "noise":
+            noise = noise + unexplained[size:]
+        weighted = seen / noise[:, None]
         lower = np.linalg.cholesky(np.eye(features.shape[1]) + weighted.T @ seen)
         whitened = solve_triangular(lower, features.T, lower=True, check_finite=False)
         residual = solve_triangular(lower, weighted.T @ (sample.targets - offset[size:]), lower=True)
-        found = Moments(offset + residual @ whitened, np.sum(whitened**2, axis=0) + missed)
+        variance = np.sum(whitened**2, axis=0)
+        if missed == "function":
+            carried = np.sum(features**2, axis=1)
+            unexplained = unexplained * np.divide(variance, carried, out=np.ones_like(carried), where=carried > 0)
+        found = Moments(offset + residual @ whitened, variance + unexplained)
         return _divergence(sample.exact, found, _typical(sample.noise))
 
-    def best_treatment(self, features: Float[np.ndarray, "kq r"], treatments: tuple[bool, ...]) -> bool:
-        """Whether missed variance counts as noise: what loses less log predictive density, or the first if nobody can say."""
+    def best_treatment(self, features: Float[np.ndarray, "kq r"], treatments: tuple[Treatment, ...]) -> Treatment:
+        """How missed variance is treated: what loses less log predictive density, or the first if nobody can say."""
         if len(treatments) == 1 or self.sample is None:
             return treatments[0]
-        return min(treatments, key=lambda each: self.divergence(features, missed_as_noise=each).forward)
+        return min(treatments, key=lambda each: self.divergence(features, each).forward)
 
-    def best_ridge(self, candidates: Iterable[Float[np.ndarray, "kq r"]], treatments: tuple[bool, ...]) -> int:
+    def best_ridge(self, candidates: Iterable[Float[np.ndarray, "kq r"]], treatments: tuple[Treatment, ...]) -> int:
         """The position of the candidate whose covariance is closest to the prior's, of those which diverge about as little
         as any from the exact process if there is one.
 
         Args:
             candidates: features at `inputs` for each ridge.
-            treatments: ways to treat missed variance; each candidate has the better of them.
+            treatments: of missed variance; each candidate has the better of them.
         """
         divergences, errors = [], []
         for features in candidates:
             errors.append(self.covariance_error(features[: self.covariance.shape[0]]))
             if self.sample is not None:
-                found = [self.divergence(features, missed_as_noise=each) for each in treatments]
+                found = [self.divergence(features, each) for each in treatments]
                 divergences.append(min(found, key=lambda each: each.forward).symmetric)
         if not divergences:
             return int(np.argmin(errors))

@@ -85,7 +85,7 @@ class WeightLaplace(Method):
             if train is not None and groups.size == model.num_params:
                 precision = jnp.asarray(posterior.prior_precision)[jnp.asarray(groups)]
                 train = dataclasses.replace(train, prior_precision=precision)
-        return posterior  # pyright: ignore[reportPossiblyUnbound] - there is at least one round
+        return posterior  # pyright: ignore[reportPossiblyUnboundVariable] - there is at least one round
 
     def _approximate(
         self, model: Model, likelihood: Likelihood, X, targets, budget: float
