@@ -18,6 +18,7 @@ def as_model(
     mean: Callable | ArrayLike | None = None,
     centre: ArrayLike | None = None,
     scale: ArrayLike | None = None,
+    output_scale: ArrayLike | None = None,
 ) -> Model:
     r"""A network from any of the libraries people use, as one pure function $f(w, x)$.
 
@@ -34,23 +35,26 @@ def as_model(
         centre: subtracted from the inputs, for instance `X.mean(axis=0)`; zero by default.
         scale: divides the centred inputs, for instance `X.std(axis=0)`; one by default. Training takes steps of one size,
             so a network wants inputs of order one.
+        output_scale: multiplies the outputs, a number or one for each: the prior's standard deviation, so that the network's
+            own outputs are of order one, too; one by default.
 
-    With `mean`, `centre` and `scale` the model is $\mu(x) + g((x - c) / \ell)$ for the network $g$. What `fsplaplace.mlp`
-    builds has all three already. Outputs of any trailing shape are accepted and flattened to (n, q). Networks that depend on the whole batch
+    With these four the model is $\mu(x) + s\, g((x - c) / \ell)$ for the network $g$. What `fsplaplace.mlp` builds has
+    them already. Outputs of any trailing shape are accepted and flattened to (n, q). Networks that depend on the whole batch
     (BatchNorm in training mode) are refused by name.
     """
+    units = {"mean": mean, "centre": centre, "scale": scale, "output_scale": output_scale}
     if isinstance(network, Model):
-        for name, value in (("mask", mask), ("mean", mean), ("centre", centre), ("scale", scale)):
+        for name, value in {"mask": mask, **units}.items():
             if value is not None:
                 raise ValueError(
                     f"as_model: {name} has no effect on a Model; pass it where the network is first wrapped"
                 )
         return network
     model = adapters.adapt(network, mask)
-    if mean is None and centre is None and scale is None:
+    if all(value is None for value in units.values()):
         return model
     if isinstance(network, MLP) and network.units is not None:
         raise ValueError(
-            "as_model: fsplaplace.mlp built this network with mean, centre and scale of its own; leave them out here"
+            "as_model: fsplaplace.mlp built this network with a mean and scales of its own; leave them out here"
         )
-    return in_units(model, mean=mean, centre=centre, scale=scale)
+    return in_units(model, mean=mean, centre=centre, scale=scale, output_scale=output_scale)

@@ -34,7 +34,7 @@ class Units(eqx.Module):
 
     centre: Float[Array, "..."] | None = None
     scale: Float[Array, "..."] | None = None
-    output_scale: Float[Array, " q"] | None = None
+    output_scale: Float[Array, "..."] | None = None
     mean: Callable | None = None
 
     def inputs(self, x: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
@@ -77,16 +77,19 @@ def units_of(prior: Prior, pool: Float[np.ndarray, "k d"], num_outputs: int, dty
 
 
 def in_units(
-    model: Model, *, mean: Callable | ArrayLike | None, centre: ArrayLike | None, scale: ArrayLike | None
+    model: Model,
+    *,
+    mean: Callable | ArrayLike | None,
+    centre: ArrayLike | None,
+    scale: ArrayLike | None,
+    output_scale: ArrayLike | None,
 ) -> Model:
-    """The model on centred and scaled inputs, with the mean added to its outputs."""
-    centre, scale = (_numbers(value, name) for value, name in ((centre, "centre"), (scale, "scale")))
-    if scale is not None and not np.all(scale > 0):
-        raise ValueError(f"as_model: scale is {scale}; pass positive numbers, for instance X.std(axis=0)")
+    """The model on centred and scaled inputs, with its outputs scaled and the mean added; see `as_model`."""
+    numbers = {"centre": centre, "scale": scale, "output_scale": output_scale}
+    fixed = [_checked(value, name, model.dtype) for name, value in numbers.items()]
     if mean is not None and not callable(mean):
         mean = Constant(jnp.asarray(mean, dtype=float))
-    fixed = [None if value is None else to_device(value, model.dtype) for value in (centre, scale)]
-    units = NonTrainable(Units(fixed[0], fixed[1], None, mean))
+    units = NonTrainable(Units(*fixed, mean))
     return Model(model.params, (model.frozen, units), InUnits(model.call), model.name)
 
 
@@ -101,10 +104,11 @@ class InUnits:
         return units.outputs(x, self.call(params, inner, units.inputs(x)))
 
 
-def _numbers(value: ArrayLike | None, name: str) -> np.ndarray | None:
+def _checked(value: ArrayLike | None, name: str, dtype) -> Array | None:
     if value is None:
         return None
     numbers = np.asarray(value, dtype=float)
-    if not np.all(np.isfinite(numbers)):
-        raise ValueError(f"as_model: {name} must be finite, but is {numbers}")
-    return numbers
+    if not np.all(np.isfinite(numbers)) or (name != "centre" and not np.all(numbers > 0)):
+        wanted = "finite numbers" if name == "centre" else "finite positive numbers; 1 for a column that never changes"
+        raise ValueError(f"as_model: {name} is {numbers}; pass {wanted}")
+    return to_device(numbers, dtype)
