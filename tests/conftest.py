@@ -1,5 +1,6 @@
 """Fixtures shared by the suite: both floating-point widths, and the paper's sine task fitted once."""
 
+import inspect
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,10 +29,11 @@ def few_memory_maps():
         jax.clear_caches()
 
 
-@pytest.fixture
-def unchecked():
-    """Annotations are not checked: the test is about what the package itself says of wrong arguments."""
-    jaxtyping.config.update("jaxtyping_disable", True)
+@pytest.fixture(autouse=True)
+def checked_annotations(request):
+    """Shapes and types in annotations are checked, but for tests of what the package itself says of wrong arguments."""
+    about_errors = "pytest.raises" in inspect.getsource(request.function)
+    jaxtyping.config.update("jaxtyping_disable", about_errors)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
 

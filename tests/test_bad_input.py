@@ -108,7 +108,6 @@ WRONG_DATA = [
 
 @pytest.mark.parametrize("fit", [train, laplace])
 @pytest.mark.parametrize(("arguments", "message"), WRONG_DATA)
-@pytest.mark.usefixtures("unchecked")
 def test_wrong_data_is_refused_before_anything_is_computed(fit, arguments, message):
     with pytest.raises(ValueError, match=message):
         fit(**arguments)
@@ -123,7 +122,6 @@ def test_wrong_data_is_refused_before_anything_is_computed(fit, arguments, messa
         ({"likelihood": 0.1}, r"likelihood must be a Likelihood, but got float"),
     ],
 )
-@pytest.mark.usefixtures("unchecked")
 def test_arguments_of_another_type_are_refused(fit, arguments, message):
     with pytest.raises(TypeError, match=message):
         fit(**arguments)
@@ -156,7 +154,6 @@ def test_arguments_of_another_type_are_refused(fit, arguments, message):
         ),
     ],
 )
-@pytest.mark.usefixtures("unchecked")
 def test_wrong_options_of_laplace_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         laplace(**arguments)

@@ -196,7 +196,6 @@ def test_gemm_computations_are_equal_so_that_jit_compiles_once():
     assert hash(GemmComputation()) == hash(GemmComputation())
 
 
-@pytest.mark.usefixtures("unchecked")
 def test_points_of_different_width_are_refused():
     with pytest.raises(ValueError, match=r"\(4, 2\) and y \(3, 3\)"):
         covariance(gpk.RBF(), jnp.zeros((4, 2)), jnp.zeros((3, 3)))

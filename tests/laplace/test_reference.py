@@ -34,14 +34,19 @@ def test_missed_variance_as_noise_is_the_fully_independent_training_conditional(
     ridge = posterior.diagnostics.delta * np.linalg.eigvalsh(tangent)[-1]
     pull = np.linalg.solve(tangent + ridge * np.eye(len(C)), np.eye(len(C)))
     implied = at_context.T @ pull @ np.exp(-np.abs(C - C.T) / 0.3) @ pull.T @ at_context
+    shrink = lambda rows: np.sqrt(np.minimum(1.0, 1.0 / np.sum(rows @ implied * rows, axis=1)))[:, None]  # noqa: E731
+    missed = [np.maximum(1.0 - np.sum(rows @ implied * rows, axis=1), 0.0) for rows in (at_data, at_test)]
+    at_data, at_test = shrink(at_data) * at_data, shrink(at_test) * at_test
     own, cross, gram = at_test @ implied @ at_test.T, at_test @ implied @ at_data.T, at_data @ implied @ at_data.T
-    noise = 0.1**2 + np.maximum(1.0 - np.diagonal(gram), 0.0)
+    noise = 0.1**2 + missed[0]
     assert noise.max() > 0.02  # the network does miss something
-    expected = own - cross @ np.linalg.solve(gram + np.diag(noise), cross.T)
+    assert missed[1].max() > 0.02
+    expected = own - cross @ np.linalg.solve(gram + np.diag(noise), cross.T) + np.diag(missed[1])
     np.testing.assert_allclose(posterior.covariance(TEST)[:, 0, :, 0], expected, atol=1e-4)
-    missed = np.maximum(1.0 - np.diagonal(own), 0.0)
-    assert missed.max() > 0.02
-    np.testing.assert_allclose(posterior.predict(TEST).noise_variance[:, 0], 0.1**2 + missed, atol=1e-4)
+    prediction = posterior.predict(TEST)
+    np.testing.assert_allclose(prediction.unexplained[:, 0], missed[1], atol=1e-4)
+    np.testing.assert_allclose(prediction.variance[:, 0], np.diagonal(expected), atol=1e-4)
+    np.testing.assert_allclose(prediction.mean[:, 0], cross @ np.linalg.solve(gram + np.diag(noise), Y), atol=1e-4)
 
 
 def reference(guards, context):
@@ -58,12 +63,12 @@ def test_choices_are_judged_by_the_divergence_from_the_exact_process(x64):
     assert judges.sample is not None
     inputs = judges.inputs
     factor = np.linalg.cholesky(np.exp(-np.abs(inputs - inputs.T) / 0.5) + 1e-12 * np.eye(len(inputs)))
-    value = judges.divergence(factor, missed_as_noise=False)
+    value = judges.divergence(factor, "function")
     np.testing.assert_allclose(value, 0.0, atol=1e-8)
-    assert min(judges.divergence(0.5 * factor, missed_as_noise=False)) > 0.01
+    assert min(judges.divergence(0.5 * factor, "noise")) > 0.01
     stated = judges.sample.stated._replace(mean=judges.sample.stated.mean + 3.0)
     shifted = judges._replace(sample=judges.sample._replace(stated=stated))
-    assert min(shifted.divergence(factor, missed_as_noise=False)) > 0.01
+    assert min(shifted.divergence(factor, "function")) > 0.01
 
 
 def test_means_that_are_equally_wrong_between_inputs_are_told_apart_at_the_context(x64):
@@ -92,19 +97,19 @@ def test_rank_follows_the_noise():
 class _TwoOpinions(Reference):
     """A reference whose divergence and covariance error are read off the candidates themselves."""
 
-    def divergence(self, features, *, missed_as_noise):
-        return Divergence(missed_as_noise, features[0, 0])
+    def divergence(self, features, missed):
+        return Divergence(float(missed == "noise"), float(features[0, 0]))
 
     def covariance_error(self, features):
-        return features[0, 1]
+        return float(features[0, 1])
 
 
 @pytest.mark.parametrize(("divergences", "errors", "wanted"), [([1.0, 1.1], [9, 1], 1), ([1.0, 1.3], [9, 1], 0)])
 def test_of_ridges_that_diverge_alike_the_one_closest_to_the_prior_is_taken(divergences, errors, wanted):
     judges = _TwoOpinions(None, None, None, np.eye(1), None, object())
     candidates = [np.array([pair]) for pair in zip(divergences, errors, strict=True)]
-    assert judges.best_ridge(candidates, (False, True)) == wanted
-    assert judges.best_treatment(candidates[wanted], (False, True)) is False
+    assert judges.best_ridge(candidates, ("function", "noise")) == wanted
+    assert judges.best_treatment(candidates[wanted], ("function", "noise")) == "function"
 
 
 @pytest.mark.parametrize("scale", [0.05, 0.5])
@@ -123,6 +128,8 @@ def test_the_noise_with_the_highest_evidence_is_that_of_the_dense_linearised_mod
     ridge = posterior.diagnostics.delta * np.linalg.eigvalsh(tangent)[-1]
     pull = at_data @ at_context.T @ np.linalg.inv(tangent + ridge * np.eye(len(C)))
     implied = pull @ np.exp(-np.abs(C - C.T) / 0.3) @ pull.T
+    shrink = np.sqrt(np.minimum(1.0, 1.0 / np.diagonal(implied)))
+    implied = shrink[:, None] * implied * shrink
     factors = np.exp(np.linspace(np.log(0.1), np.log(20), 4000))
     evidence = [
         multivariate_normal(np.full(len(Y), 0.4), implied + (factor * scale) ** 2 * np.eye(len(Y))).logpdf(Y)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Shaped
 
@@ -47,7 +48,7 @@ def view(model: Model, x: Float[np.ndarray, "n ..."], directions: Directions, *,
     """Outputs and features in blocks of rows that fit the budget. The products are in the weights' dtype."""
     rank = directions.shape[0]
     if route(model, x, rank) == "convolutions":
-        parts = outputs_and_products(model, x, directions, budget=budget)
+        parts = outputs_and_products(model, x, jnp.asarray(directions), budget=budget)
         return View(*(np.asarray(part, dtype=np.float64) for part in parts))
     if directions.nbytes <= _choices.LARGEST_PADDED:
         directions = np.pad(np.asarray(directions), ((0, -rank % _choices.RANK_MULTIPLE), (0, 0)))

@@ -98,14 +98,16 @@ def objective(blocks: Blocks, z: Float[np.ndarray, " r"]) -> float:
 
 def local_model(blocks: Blocks, z: Float[np.ndarray, " r"]) -> LocalModel:
     """The objective to second order around z. One pass over the data."""
-    value, gradient, precision, square, count = 0.5 * float(z @ z), z, np.eye(z.shape[0]), 0.0, 0.0
+    value, gradient, precision = 0.5 * float(z @ z), z, np.eye(z.shape[0])
+    square: float = 0.0
+    count: float = 0.0
     for block in blocks():
         log_likelihood, slope, curvature = _expansion(block, z)
         value, gradient, precision = value - log_likelihood, gradient - slope, precision + curvature
         if block.noise is None:
             square = count = math.nan
         else:
-            square += 2 * (block.noise.log_normaliser - log_likelihood)
+            square += 2 * float(block.noise.log_normaliser - log_likelihood)
             count += block.noise.num_observations
     return LocalModel(float(value), gradient, precision, square, count)
 
@@ -142,7 +144,8 @@ def best_noise_factor(
         log_determinant = np.sum(np.log1p(information / factors), axis=1)
         return (around.square - explained) / factors[:, 0] + log_determinant + around.num_observations * log_factors
 
-    grid = np.linspace(*np.log(_choices.NOISE_FACTORS), 80)
+    lowest, highest = np.log(_choices.NOISE_FACTORS)
+    grid = np.linspace(lowest, highest, 80)
     nearest = int(np.argmin(losses(grid)))
     between = grid[max(0, nearest - 1)], grid[min(grid.size - 1, nearest + 1)]
     best, *_ = fminbound(lambda at: losses(np.array([at]))[0], *between, full_output=True)

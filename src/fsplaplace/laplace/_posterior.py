@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 from numpy.typing import ArrayLike
@@ -129,8 +130,8 @@ class Posterior(eqx.Module):
         if num_samples < 1:
             raise ValueError(f"Posterior.sample: num_samples is {num_samples}; pass 1 or more")
         x = self._check_inputs(x)
-        draws = _sample(self._linear_model, x, self._seen(x, resolve_budget(None)), key, num_samples)
-        return jnp.moveaxis(draws, 1, 0)
+        seen = self._seen(x, resolve_budget(None))
+        return jnp.moveaxis(_sample(self._linear_model, x, seen, key, np.arange(num_samples)), 1, 0)
 
     def predict_proba(
         self,
@@ -160,12 +161,10 @@ class Posterior(eqx.Module):
         if method == "probit":
             found = _predict(self._linear_model, x, seen)
             return link(found.mean / jnp.sqrt(1 + jnp.pi / 8 * found.variance))
-        total, done = jnp.zeros_like(seen.network), 0
-        for part, share in enumerate(np.diff(np.linspace(0, num_samples, -(-num_samples // 100) + 1).astype(int))):
-            part_key = jr.fold_in(jr.key(0) if key is None else key, part)
-            draws = _sample(self._linear_model, x, seen, part_key, int(share))
-            total, done = total + jnp.sum(link(draws), axis=1), done + int(share)
-        return total / done
+        key, total = jr.key(0) if key is None else key, jnp.zeros_like(seen.network)
+        for part in np.array_split(np.arange(num_samples), -(-num_samples // 100)):
+            total += jnp.sum(link(_sample(self._linear_model, x, seen, key, part)), axis=1)
+        return total / num_samples
 
     def _check_inputs(self, x):
         x = self.model.check_inputs(x, argument="x")
@@ -335,15 +334,20 @@ def _covariance(linear: _LinearModel, x, seen: _Seen, joint: bool):
 
 
 @eqx.filter_jit
-def _sample(linear: _LinearModel, x, seen: _Seen, key, num_samples: int) -> Float[Array, "n s q"]:
+def _sample(linear: _LinearModel, x, seen: _Seen, key, numbers) -> Float[Array, "n s q"]:
+    """Functions by their numbers, at n inputs."""
     local = linear.at(x, seen)
-    directions_key, white_key = jr.split(key)
-    noise = jr.normal(directions_key, (num_samples, linear.scale.shape[0]), linear.scale.dtype)
+    q, dtype = local.mean.shape[1], local.mean.dtype
+    smooth_key, white_key = jr.split(key)
+
+    def normal(key, numbers, size: int):
+        return jax.vmap(lambda number: jr.normal(jr.fold_in(key, number), (size,), dtype))(numbers)
+
+    noise = normal(smooth_key, numbers, linear.scale.shape[0])
     smooth = local.mean[:, None] + jnp.einsum("nqr,sr->nsq", local.features, noise)
     if linear.information is None:
         return smooth
-    shape = (num_samples, local.mean.shape[1])
-    white = jax.vmap(lambda row: jr.normal(jr.fold_in(white_key, row), shape, smooth.dtype))(_row_numbers(x))
+    white = jax.vmap(lambda row: normal(jr.fold_in(white_key, row), numbers, q))(_row_numbers(x))
     some = local.unexplained > 0
     root = jnp.where(some, jnp.sqrt(jnp.where(some, local.unexplained, 1.0)), 0.0)
     return smooth + root[:, None] * white

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray, Shaped
@@ -18,7 +18,8 @@ from fsplaplace.prior import Prior
 Name = Literal["context", "guard", "training"]
 
 
-class Problem(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Problem:
     """Everything that the caller states.
 
     Attributes:
@@ -41,7 +42,7 @@ class Problem(NamedTuple):
     guards_given: bool
     budget: float
 
-    @property
+    @functools.cached_property
     def noise(self) -> Noise | None:
         """The Gaussian noise of all targets, or None for other likelihoods."""
         return self.likelihood.noise((self.data.num_rows, self.prior.num_outputs))

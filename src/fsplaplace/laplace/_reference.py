@@ -6,7 +6,7 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
 from scipy.linalg import solve_triangular
 
 from fsplaplace.host import in_float64
@@ -261,7 +261,7 @@ def _typical(noise: Float[np.ndarray, " sq"]) -> float:
 
 
 @eqx.filter_jit
-def _half_squared_norms(prior: Prior, points, means: Float[Array, "k g q"]):
+def _half_squared_norms(prior: Prior, points, means):
     residual = means - prior.mean_at(points)
     jitter = _choices.MEAN_JITTER
     return 0.5 * jax.vmap(lambda values: prior.squared_norm(points, values, jitter=jitter))(residual)

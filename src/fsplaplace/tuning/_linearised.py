@@ -11,6 +11,7 @@ count them twice.
 """
 
 import math
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -104,12 +105,26 @@ def _from_jacobians(
     )
 
 
+class _Features(NamedTuple):
+    r"""What the network carries of a prior at the data, as `fsplaplace.laplace` has it.
+
+    Attributes:
+        normalised: $a \Phi$, features whose prior variance is at most the stated one, (n, q, r).
+        implied: $\lVert \Phi \rVert^2$ before that, (n, q).
+        stated: $k(x_i, x_i)$, (n, q).
+    """
+
+    normalised: Float[Array, "n q r"]
+    implied: Float[Array, "n q"]
+    stated: Float[Array, "n q"]
+
+
 def log_evidence(linearised: LinearisedModel, prior: Prior, likelihood: Likelihood) -> Float[Array, ""]:
     r"""The Laplace approximation of $\log p(y)$, exact for a Gaussian likelihood; differentiable.
 
-    Time $O(m^2 q r + r^3)$ for a Gaussian likelihood whose noise is shared by rows, else $O(n q r^2)$ more.
+    Time $O(m^2 q r + n q r^2 + r^3)$.
     """
-    return _evidence(linearised, prior, likelihood, _prior_factor(linearised, prior))
+    return _evidence(linearised, prior, likelihood, _features(linearised, prior))
 
 
 def log_evidence_and_misfit(
@@ -117,78 +132,69 @@ def log_evidence_and_misfit(
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
     r"""The log evidence, and the mean over the data of $|k(x_i, x_i) - \lVert \Phi_i \rVert^2| / \sigma_i^2$: how far the
     linearised network is from the prior whose evidence it stands for."""
-    lower = _prior_factor(linearised, prior)
-    gap = prior.variance(linearised.inputs) - jnp.sum((linearised.features @ lower) ** 2, axis=2)
-    misfit = jnp.mean(jnp.abs(gap) / jnp.broadcast_to(likelihood.scale**2, gap.shape))
-    return _evidence(linearised, prior, likelihood, lower), misfit
+    features = _features(linearised, prior)
+    gap = jnp.abs(features.stated - features.implied)
+    misfit = jnp.mean(gap / jnp.broadcast_to(likelihood.scale**2, gap.shape))
+    return _evidence(linearised, prior, likelihood, features), misfit
 
 
-def _prior_factor(linearised: LinearisedModel, prior: Prior):
+def _features(linearised: LinearisedModel, prior: Prior) -> _Features:
     covariance = linearised.covariance(prior)
     nugget = _NUGGET * jnp.mean(jnp.diagonal(covariance))
-    return jnp.linalg.cholesky(covariance + nugget * jnp.eye(linearised.rank, dtype=covariance.dtype))
+    lower = jnp.linalg.cholesky(covariance + nugget * jnp.eye(linearised.rank, dtype=covariance.dtype))
+    features, stated = linearised.features @ lower, prior.variance(linearised.inputs)
+    implied = jnp.sum(features**2, axis=2)
+    shrink = jnp.sqrt(jnp.where(implied > stated, stated / jnp.where(implied > stated, implied, 1.0), 1.0))
+    return _Features(shrink[:, :, None] * features, implied, stated)
 
 
-def _evidence(linearised: LinearisedModel, prior: Prior, likelihood: Likelihood, lower):
+def _evidence(linearised: LinearisedModel, prior: Prior, likelihood: Likelihood, features: _Features):
     mean = prior.mean_at(linearised.inputs)
     if isinstance(likelihood, Gaussian):
-        return _gaussian(linearised, prior, likelihood, mean, lower)
-    return _laplace(linearised, likelihood, mean, lower)
+        return _gaussian(linearised, likelihood, mean, features)
+    return _laplace(linearised, likelihood, mean, features.normalised)
 
 
-def _gaussian(linearised: LinearisedModel, prior: Prior, likelihood: Gaussian, mean, lower):
+def _gaussian(linearised: LinearisedModel, likelihood: Gaussian, mean, features: _Features):
     n, q = mean.shape
-    variance = _noise(linearised, prior, likelihood, lower)
+    variance = jnp.broadcast_to(likelihood.scale**2, (n, q))
+    if linearised.missed_as_noise:
+        variance = variance + jnp.maximum(features.stated - features.implied, 0.0)
     residual = linearised.targets - mean
-    if jnp.ndim(likelihood.scale) == 0 and not linearised.missed_as_noise:
-        # U has orthonormal columns: no pass over the data.
-        gram = jnp.eye(linearised.rank) / likelihood.scale**2
-    else:
-        gram = jnp.einsum("nqr,nq,nqs->rs", linearised.features, 1 / variance, linearised.features)
-    right = lower.T @ jnp.einsum("nqr,nq->r", linearised.features, residual / variance)
-    factor = jnp.linalg.cholesky(jnp.eye(linearised.rank) + lower.T @ gram @ lower)
-    explained = jsl.solve_triangular(factor, right, lower=True)
+    weighted = features.normalised / variance[:, :, None]
+    gram = jnp.einsum("nqr,nqs->rs", weighted, features.normalised)
+    factor = jnp.linalg.cholesky(jnp.eye(linearised.rank) + gram)
+    explained = jsl.solve_triangular(factor, jnp.einsum("nqr,nq->r", weighted, residual), lower=True)
     quadratic = jnp.sum(residual**2 / variance) - explained @ explained
     log_determinant = 2 * jnp.sum(jnp.log(jnp.diagonal(factor))) + jnp.sum(jnp.log(variance))
     return -0.5 * (quadratic + log_determinant + n * q * math.log(2 * math.pi))
 
 
-def _noise(linearised: LinearisedModel, prior: Prior, likelihood: Gaussian, lower) -> Float[Array, "n q"]:
-    """The variance of each target given the function, with that which the features miss where it is taken as noise."""
-    variance = jnp.broadcast_to(likelihood.scale**2, linearised.features.shape[:2])
-    if not linearised.missed_as_noise:
-        return variance
-    implied = jnp.sum((linearised.features @ lower) ** 2, axis=2)
-    return variance + jnp.maximum(prior.variance(linearised.inputs) - implied, 0.0)
-
-
-def _laplace(linearised: LinearisedModel, likelihood: Likelihood, mean, lower):
+def _laplace(linearised: LinearisedModel, likelihood: Likelihood, mean, features):
     """At the mode, whose derivative is that of one more Newton step (the implicit function theorem)."""
 
-    def outputs(z, mean, lower):
-        return mean + linearised.features @ (lower @ z)
+    def outputs(z, mean, features):
+        return mean + features @ z
 
-    def objective(z, mean, lower):
-        log_likelihood = jnp.sum(likelihood.log_prob(outputs(z, mean, lower), linearised.targets))
+    def objective(z, mean, features):
+        log_likelihood = jnp.sum(likelihood.log_prob(outputs(z, mean, features), linearised.targets))
         return 0.5 * z @ z - log_likelihood
 
-    def precision(z, mean, lower):
-        weighted = likelihood.curvature_product(
-            outputs(z, mean, lower), linearised.targets, linearised.features @ lower
-        )
-        data = jnp.einsum("nqr,nqs->rs", linearised.features @ lower, weighted)
+    def precision(z, mean, features):
+        weighted = likelihood.curvature_product(outputs(z, mean, features), linearised.targets, features)
+        data = jnp.einsum("nqr,nqs->rs", features, weighted)
         return jnp.eye(z.shape[0]) + data
 
-    fixed = jax.lax.stop_gradient((mean, lower))
+    fixed = jax.lax.stop_gradient((mean, features))
     z = damped_newton(
         lambda z: objective(z, *fixed),
         lambda z: z - jsl.solve(precision(z, *fixed), jax.grad(objective)(z, *fixed), assume_a="pos"),
         jnp.zeros(linearised.rank),
     )
-    frozen = jax.lax.stop_gradient(precision(z, mean, lower))
-    z = z - jsl.solve(frozen, jax.grad(objective)(z, mean, lower), assume_a="pos")
-    log_determinant = 2 * jnp.sum(jnp.log(jnp.diagonal(jnp.linalg.cholesky(precision(z, mean, lower)))))
-    return -objective(z, mean, lower) - 0.5 * log_determinant
+    frozen = jax.lax.stop_gradient(precision(z, mean, features))
+    z = z - jsl.solve(frozen, jax.grad(objective)(z, mean, features), assume_a="pos")
+    log_determinant = 2 * jnp.sum(jnp.log(jnp.diagonal(jnp.linalg.cholesky(precision(z, mean, features)))))
+    return -objective(z, mean, features) - 0.5 * log_determinant
 
 
 @eqx.filter_jit
