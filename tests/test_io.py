@@ -174,7 +174,7 @@ def test_code_is_refused_by_name_unless_left_out(posterior, path):
     with pytest.raises(FileFormatError, match=r"saved without its mean; pass mean= to load"):
         load(path, network())
     loaded = load(path, network(), mean=jnp.sinc)
-    np.testing.assert_array_equal(loaded.prior.mean_at(POINTS), prior.mean_at(POINTS))
+    np.testing.assert_array_equal(loaded.prior.mean_at(jnp.asarray(POINTS)), prior.mean_at(jnp.asarray(POINTS)))
     assert load(path, network(), prior=prior).prior is prior
     with pytest.raises(ValueError, match=r"omit has \['kernel'\]; choose from 'prior', 'mean', 'likelihood'"):
         save(path, posterior, omit="kernel")
@@ -223,7 +223,7 @@ def test_weights_outside_the_mask_are_stored(path):
         layers = eqx.nn.MLP(1, 1, 6, 1, activation=jnp.tanh, key=jr.key(seed))
         return fsp.as_model(layers, mask=lambda path: "layers[1]" in path)
 
-    history = fsp.History(*[jnp.zeros(0)] * 4)
+    history = fsp.History(jnp.zeros(0), jnp.zeros(0), jnp.zeros(0, int), jnp.zeros(0))
     save(path, fsp.Trained(masked(0), fsp.likelihoods.Bernoulli(), history, 0.0))
     np.testing.assert_array_equal(load(path, masked(1)).model(POINTS), masked(0)(POINTS))
 
@@ -270,7 +270,15 @@ def equinox_network(seed):
 def test_networks_of_every_library_are_stored_with_their_statistics(make, path):
     saved, other = fsp.as_model(make(1)), fsp.as_model(make(2))
     assert not np.array_equal(saved(POINTS), other(POINTS))
-    save(path, fsp.Trained(saved, fsp.likelihoods.Bernoulli(), fsp.History(*[jnp.zeros(0)] * 4), 0.0))
+    save(
+        path,
+        fsp.Trained(
+            saved,
+            fsp.likelihoods.Bernoulli(),
+            fsp.History(jnp.zeros(0), jnp.zeros(0), jnp.zeros(0, int), jnp.zeros(0)),
+            0.0,
+        ),
+    )
     np.testing.assert_array_equal(load(path, other).model(POINTS), saved(POINTS))
 
 
@@ -403,17 +411,10 @@ def test_a_deeply_nested_header_gives_our_error(posterior, path):
         load(path, network())
 
 
-MEANS = {
-    "none": None,
-    "number": 10.0,
-    "linear": Linear([2.0], 1.0),
-}
-
-
-@pytest.mark.parametrize("name", MEANS)
-def test_a_network_with_units_is_loaded_into_one_of_other_weights_and_units(posterior, path, name):
+@pytest.mark.parametrize("mean", [None, 10.0, Linear([2.0], 1.0)], ids=["none", "number", "linear"])
+def test_a_network_with_units_is_loaded_into_one_of_other_weights_and_units(posterior, path, mean):
     def build(seed, upper):
-        prior = fsp.Prior(gpk.RBF(lengthscale=0.5), mean=MEANS[name])
+        prior = fsp.Prior(gpk.RBF(lengthscale=0.5), mean=mean)
         context = fsp.context.Uniform([-1.0], [upper])
         return prior, fsp.as_model(fsp.mlp([6], prior=prior, context=context, key=jr.key(seed)))
 

@@ -169,7 +169,7 @@ class _Order:
 
     def check(self, number: int, inputs: np.ndarray, targets: np.ndarray) -> None:
         """Refuse a batch that is not the one that was at this place in the first pass."""
-        mark = zlib.crc32(np.ascontiguousarray(targets), zlib.crc32(np.ascontiguousarray(inputs)))
+        mark = zlib.crc32(targets.tobytes(), zlib.crc32(inputs.tobytes()))
         if number == len(self.seen):
             self.seen.append(mark)
         elif self.seen[number] != mark:

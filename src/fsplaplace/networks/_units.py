@@ -85,12 +85,13 @@ def in_units(
     output_scale: ArrayLike | None,
 ) -> Model:
     """The model on centred and scaled inputs, with its outputs scaled and the mean added; see `as_model`."""
-    numbers = {"centre": centre, "scale": scale, "output_scale": output_scale}
-    fixed = [_checked(value, name, model.dtype) for name, value in numbers.items()]
-    if mean is not None and not callable(mean):
-        mean = Constant(jnp.asarray(mean, dtype=float))
-    units = NonTrainable(Units(*fixed, mean))
-    return Model(model.params, (model.frozen, units), InUnits(model.call), model.name)
+    units = Units(
+        _checked(centre, "centre", model.dtype),
+        _checked(scale, "scale", model.dtype),
+        _checked(output_scale, "output_scale", model.dtype),
+        mean if mean is None or callable(mean) else Constant(jnp.asarray(mean, dtype=float)),
+    )
+    return Model(model.params, (model.frozen, NonTrainable(units)), InUnits(model.call), model.name)
 
 
 @dataclasses.dataclass(frozen=True)
