@@ -201,3 +201,16 @@ def test_points_throughout_the_data_compile_nothing(compilations):
     compilations.clear()
     sampler.sample(123, key=key)
     assert not compilations
+
+
+@pytest.mark.parametrize("shift", [0.0, 1e3, 1e5])
+def test_the_region_around_data_far_from_zero_is_as_wide(shift):
+    """Spread and bounds are those of the data in float64: sums of float32 would lose them."""
+    region, near = context.around(ROWS + shift), context.around(ROWS)
+    (box, data), (near_box, near_data) = region.samplers, near.samplers
+    np.testing.assert_allclose(data.jitter, near_data.jitter, rtol=1e-6)
+    rounding = 2 * np.spacing(np.float32(shift + 10))
+    for name in ("lower", "upper"):
+        np.testing.assert_allclose(
+            np.asarray(getattr(box, name), float) - shift, getattr(near_box, name), atol=rounding + 1e-6
+        )

@@ -174,7 +174,7 @@ def test_code_is_refused_by_name_unless_left_out(posterior, path):
     with pytest.raises(FileFormatError, match=r"saved without its mean; pass mean= to load"):
         load(path, network())
     loaded = load(path, network(), mean=jnp.sinc)
-    np.testing.assert_array_equal(loaded.prior.mean_at(POINTS), prior.mean_at(POINTS))
+    np.testing.assert_array_equal(loaded.prior.mean_at(jnp.asarray(POINTS)), prior.mean_at(jnp.asarray(POINTS)))
     assert load(path, network(), prior=prior).prior is prior
     with pytest.raises(ValueError, match=r"omit has \['kernel'\]; choose from 'prior', 'mean', 'likelihood'"):
         save(path, posterior, omit="kernel")
@@ -223,7 +223,7 @@ def test_weights_outside_the_mask_are_stored(path):
         layers = eqx.nn.MLP(1, 1, 6, 1, activation=jnp.tanh, key=jr.key(seed))
         return fsp.as_model(layers, mask=lambda path: "layers[1]" in path)
 
-    history = fsp.History(*[jnp.zeros(0)] * 4)
+    history = fsp.History(jnp.zeros(0), jnp.zeros(0), jnp.zeros(0, int), jnp.zeros(0))
     save(path, fsp.Trained(masked(0), fsp.likelihoods.Bernoulli(), history, 0.0))
     np.testing.assert_array_equal(load(path, masked(1)).model(POINTS), masked(0)(POINTS))
 
@@ -270,7 +270,15 @@ def equinox_network(seed):
 def test_networks_of_every_library_are_stored_with_their_statistics(make, path):
     saved, other = fsp.as_model(make(1)), fsp.as_model(make(2))
     assert not np.array_equal(saved(POINTS), other(POINTS))
-    save(path, fsp.Trained(saved, fsp.likelihoods.Bernoulli(), fsp.History(*[jnp.zeros(0)] * 4), 0.0))
+    save(
+        path,
+        fsp.Trained(
+            saved,
+            fsp.likelihoods.Bernoulli(),
+            fsp.History(jnp.zeros(0), jnp.zeros(0), jnp.zeros(0, int), jnp.zeros(0)),
+            0.0,
+        ),
+    )
     np.testing.assert_array_equal(load(path, other).model(POINTS), saved(POINTS))
 
 
@@ -401,3 +409,49 @@ def test_a_deeply_nested_header_gives_our_error(posterior, path):
     save_file(tensors, path, metadata={"header": header})
     with pytest.raises(FileFormatError):
         load(path, network())
+
+
+@pytest.mark.parametrize("mean", [None, 10.0, Linear([2.0], 1.0)], ids=["none", "number", "linear"])
+def test_a_network_with_units_is_loaded_into_one_of_other_weights_and_units(posterior, path, mean):
+    def build(seed, upper):
+        prior = fsp.Prior(gpk.RBF(lengthscale=0.5), mean=mean)
+        context = fsp.context.Uniform([-1.0], [upper])
+        return prior, fsp.as_model(fsp.mlp([6], prior=prior, context=context, key=jr.key(seed)))
+
+    prior, model = build(0, 1.0)
+    saved = made_up(posterior, prior, model=model, inputs=1)
+    save(path, saved)
+    loaded = load(path, build(1, 30.0)[1])
+    assert_same(loaded, saved)
+    np.testing.assert_array_equal(loaded.predict(POINTS).mean, saved.predict(POINTS).mean)
+
+
+def test_a_wrapped_network_is_saved_with_its_units(posterior, path):
+    def build(seed, centre):
+        wrapped = eqx.nn.MLP(1, 1, 6, 1, activation=jnp.tanh, key=jr.key(seed))
+        return fsp.as_model(wrapped, mean=lambda x: 2 * x, centre=[centre], scale=[0.5])
+
+    saved = made_up(posterior, fsp.Prior(gpk.RBF()), model=build(0, 3.0), inputs=1)
+    save(path, saved)
+    np.testing.assert_array_equal(load(path, build(1, 0.0)).predict(POINTS).mean, saved.predict(POINTS).mean)
+    other = fsp.as_model(eqx.nn.MLP(1, 1, 6, 1, activation=jnp.tanh, key=jr.key(0)), centre=[0.0], scale=[1.0])
+    with pytest.raises(FileFormatError, match="computes another function"):
+        load(path, other)
+
+
+def test_a_posterior_of_a_method_is_loaded_in_a_fresh_process(path):
+    from fsplaplace.methods import by_name
+
+    X = np.linspace(-1, 1, 8)[:, None]
+    fitted = by_name("gp", tune=False).fit(
+        network(), X, np.sin(X[:, 0]), fsp.likelihoods.Gaussian(0.1), key=jr.key(0), prior=fsp.Prior(gpk.RBF())
+    )
+    save(path, fitted)
+    code = f"""
+import sys, numpy as np, fsplaplace as fsp, fsplaplace.io
+assert "fsplaplace.methods" not in sys.modules
+mean = fsp.load({str(path)!r}).predict(np.linspace(-1, 1, 7)[:, None]).mean
+sys.stdout.write(np.asarray(mean).tobytes().hex())
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout == np.asarray(fitted.predict(np.linspace(-1, 1, 7)[:, None]).mean).tobytes().hex()

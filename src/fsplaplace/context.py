@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from scipy.spatial import KDTree
 from scipy.stats import qmc
 
-from fsplaplace.host import host_generator, to_device
+from fsplaplace.host import check_key, host_generator, to_device
 
 
 class Sampler(eqx.Module):
@@ -67,6 +67,7 @@ class Uniform(_Box):
 
     @eqx.filter_jit
     def sample(self, num_points, *, key):
+        check_key(key)
         return self._stretch(jr.uniform(key, (num_points, self.lower.shape[0]), self.lower.dtype))
 
     def draw(self, num_points, generator):
@@ -153,6 +154,7 @@ class Data(Sampler):
 
     @eqx.filter_jit
     def sample(self, num_points, *, key):
+        check_key(key)
         choice, noise = jr.split(key)
         count = self.points.shape[0]
         repeats = -(-num_points // count)
@@ -238,6 +240,7 @@ class Mixture(Sampler):
     def sample(self, num_points, *, key):
         if not self.compiled:
             return to_device(self.draw(num_points, host_generator(key)))
+        check_key(key)
         keys = list(jr.split(key, len(self.samplers)))
         parts = [sampler.sample(count, key=keys[part]) for part, sampler, count in self._shares(num_points)]
         return jnp.concatenate(parts)
@@ -254,6 +257,20 @@ class Mixture(Sampler):
         return [(part, self.samplers[part], count) for part, count in enumerate(counts) if count > 0]
 
 
+def check_sampler(context: Sampler, *, caller: str) -> None:
+    """Refuse what is no sampler, for instance an array of points."""
+    if isinstance(context, Sampler):
+        return
+    if isinstance(context, jax.Array | np.ndarray | list | tuple):
+        raise TypeError(
+            f"{caller}: context is an array of shape {np.shape(context)}; pass a sampler: fsplaplace.context.Data(points) for these "
+            "points, or fsplaplace.context.around(X) for the region of the data"
+        )
+    raise TypeError(
+        f"{caller}: context is a {type(context).__name__}; pass a sampler, for instance fsplaplace.context.around(X)"
+    )
+
+
 def around(X: ArrayLike, *, margin: float = 0.5, jitter: float = 0.2) -> Mixture:
     """Half uniform in the box of the data widened on each side, half jittered training inputs: the default.
 
@@ -268,7 +285,8 @@ def around(X: ArrayLike, *, margin: float = 0.5, jitter: float = 0.2) -> Mixture
     points = _finite_rows(X, name="around", argument="X")
     if points.ndim != 2:
         raise ValueError(f"around: X has shape {points.shape}; pass (n, d), or use Data for structured inputs")
-    values = np.asarray(points)
+    # In float64: far from zero, sums of float32 lose the spread.
+    values = np.asarray(X, np.float64)
     low, high = values.min(axis=0), values.max(axis=0)
     if np.array_equal(low, high):
         raise ValueError(

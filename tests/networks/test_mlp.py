@@ -132,3 +132,41 @@ def test_the_posterior_of_a_scale_free_prior_is_that_of_the_exact_process(name):
     std = np.sqrt(np.diag(whole[40:, 40:] - gain @ whole[:40, 40:]))
     np.testing.assert_allclose(prediction.mean[:, 0], gain @ y, atol=0.2 * np.mean(std))
     np.testing.assert_allclose(prediction.std[:, 0], std, atol=0.05 * np.mean(std))
+
+
+def test_the_network_works_in_units_of_the_context_region_and_of_the_prior():
+    """f(x) = mu(x) + s g((x - c) / l), with c and l of the region, mu and s of the prior, none of them a weight."""
+    prior = fsp.Prior([RBF(variance=4.0), RBF(variance=1e-4)], mean=lambda x: x[:, :1])
+    net = fsp.mlp([50], prior=prior, context=BOX, key=jr.key(0))
+    units = net.units.tree
+    np.testing.assert_allclose(units.centre, [0.0, 10.5], atol=0.2)
+    np.testing.assert_allclose(units.scale, np.array([4.0, 1.0]) / 12**0.5, rtol=0.1)
+    np.testing.assert_allclose(units.output_scale, [2.0, 0.01], rtol=1e-5)
+    model, bare = fsp.as_model(net), fsp.as_model(fsp.MLP(net.layers, net.activation))
+    assert model.num_params == bare.num_params
+    x = BOX.sample(20, key=jr.key(1))
+    expected = x[:, :1] + bare((x - units.centre) / units.scale) * units.output_scale
+    np.testing.assert_allclose(model(x), expected, atol=1e-4)
+
+
+def test_a_layer_for_centred_inputs_is_the_same_layer():
+    prior, centre, scale = fsp.Prior(RBF(lengthscale=0.5)), np.array([1.0, 10.0]), np.array([2.0, 0.5])
+    plain = fsp.matched_first_layer(30, prior=prior, context=BOX, key=jr.key(0))
+    centred = fsp.matched_first_layer(30, prior=prior, context=BOX, key=jr.key(0), centre=centre, scale=scale)
+    x = np.asarray(BOX.sample(20, key=jr.key(1)))
+    np.testing.assert_allclose(
+        (x - centre) / scale @ np.asarray(centred[0]).T + centred[1], x @ np.asarray(plain[0]).T + plain[1], atol=1e-4
+    )
+
+
+def test_a_network_with_units_takes_no_second_ones():
+    net = fsp.mlp([5], prior=fsp.Prior(RBF()), context=BOX, key=jr.key(0))
+    with pytest.raises(
+        ValueError, match=r"as_model: fsplaplace.mlp built this network with a mean and scales of its own"
+    ):
+        fsp.as_model(net, mean=1.0)
+
+
+@pytest.mark.parametrize("key", [jr.key(0), jr.PRNGKey(0)])
+def test_keys_of_either_kind_are_keys(key):
+    fsp.mlp([5], prior=fsp.Prior(RBF()), context=BOX, key=key)

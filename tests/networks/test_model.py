@@ -5,11 +5,13 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+import paramax
 import pytest
 from flax import nnx
 
 import fsplaplace as fsp
 from fsplaplace.networks._jacobian import jacobian_matrix, pull_back, push_forward
+from fsplaplace.training import combine, partition
 
 X = np.random.default_rng(0).normal(size=(7, 3))
 
@@ -231,3 +233,67 @@ def test_equinox_dropout_is_put_in_inference_mode():
 def test_what_is_no_network_is_refused(network):
     with pytest.raises(TypeError, match=r"as_model: cannot read a network of type builtins\.\w+; pass"):
         fsp.as_model(network)
+
+
+def fix_first(network, kind):
+    """The network with the weights of its first layer wrapped as not trainable, where its library allows that."""
+    if kind == "equinox":
+        return eqx.tree_at(lambda net: net.layers[0].weight, network, replace_fn=paramax.non_trainable)
+    apply, params = network
+    return apply, {**params, "first": paramax.non_trainable(params["first"])}
+
+
+@pytest.mark.parametrize("mask", [None, lambda path: True])
+@pytest.mark.parametrize(("kind", "fixed"), [("function", 3 * 4 + 4), ("equinox", 3 * 4)])
+def test_what_is_wrapped_as_not_trainable_is_held_fixed_whatever_the_mask(kind, fixed, mask):
+    network = NETWORKS[kind]()
+    whole, model = fsp.as_model(network), fsp.as_model(fix_first(network, kind), mask=mask)
+    assert model.num_params == whole.num_params - fixed
+    x = jnp.asarray(X, jnp.float32)
+    np.testing.assert_array_equal(model(x), whole(x))
+    assert jacobian_matrix(model, x).shape == (14, model.num_params)
+    params, rest = partition(model.params)
+    np.testing.assert_array_equal(model.with_params(combine(params, rest))(x), model(x))
+
+
+MEANS = {
+    "number": (3.0, lambda x: np.full((7, 1), 3.0)),
+    "one for each output": ([1.0, -1.0], lambda x: np.array([[1.0, -1.0]])),
+    "function": (lambda x: x[:, 0], lambda x: x[:, :1]),
+    "GPJax": (fsp.means.Linear([[1.0, 2.0], [0.0, 1.0], [0.5, 0.0]], 3.0), None),
+}
+
+
+@pytest.mark.parametrize("kind", NETWORKS)
+@pytest.mark.parametrize("name", MEANS)
+def test_centre_scale_and_mean_are_around_the_network_and_held_fixed(kind, name):
+    network, x = NETWORKS[kind](), jnp.asarray(X, jnp.float32)
+    mean, expected = MEANS[name]
+    centre, scale = np.array([1.0, 2.0, 3.0], np.float32), np.array([0.5, 1.0, 2.0], np.float32)
+    plain = fsp.as_model(network)
+    model = fsp.as_model(network, mean=mean, centre=centre, scale=scale, output_scale=[2.0, 5.0])
+    added = mean(x) if expected is None else expected(np.asarray(x))
+    np.testing.assert_allclose(model(x), added + plain((x - centre) / scale) * np.array([2.0, 5.0]), atol=1e-5)
+    assert model.num_params == plain.num_params
+    assert jax.tree.structure(model.params) == jax.tree.structure(plain.params)
+    model.check_rows_independent(x)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"scale": [1.0, 0.0, 1.0]}, r"scale is \[1. 0. 1.\]; pass finite positive numbers"),
+        ({"centre": np.nan}, "centre is nan; pass finite numbers"),
+        ({"output_scale": -1.0}, "output_scale is -1.0; pass finite positive numbers"),
+    ],
+)
+def test_impossible_units_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        fsp.as_model(NETWORKS["equinox"](), **options)
+    with pytest.raises(ValueError, match=f"{next(iter(options))} has no effect on a Model"):
+        fsp.as_model(fsp.as_model(NETWORKS["equinox"]()), **options)
+
+
+def test_a_mean_of_another_width_is_refused():
+    with pytest.raises(ValueError, match="mean has 3 outputs, but the network has 2"):
+        fsp.as_model(NETWORKS["equinox"](), mean=np.zeros(3))(jnp.asarray(X, jnp.float32))

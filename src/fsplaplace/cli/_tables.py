@@ -12,12 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
+from paramax import NonTrainable
 
 from fsplaplace import metrics
 from fsplaplace._version import __version__
 from fsplaplace.experiments import read_record, write_record
 from fsplaplace.host import write_atomically
-from fsplaplace.networks import MLP
+from fsplaplace.networks import MLP, Units
 
 _KIND = "fsplaplace table model"
 
@@ -165,7 +166,9 @@ def _network(described: dict[str, Any]) -> MLP:
             eqx.nn.Linear(size_in, size_out, dtype=dtype, key=jax.random.key(0))
             for size_in, size_out in itertools.pairwise(widths)
         )
-    return MLP(layers, jnp.tanh)
+        # Older files have networks that take inputs as they are.
+        units = (jnp.zeros(widths[0], dtype), jnp.ones(widths[0], dtype), jnp.ones(widths[-1], dtype))
+    return MLP(layers, jnp.tanh, NonTrainable(Units(*units)) if described.get("units") else None)
 
 
 def _write_predictions(path: Path, table: Columns, added: dict[str, np.ndarray]) -> None:
@@ -211,6 +214,7 @@ def _save(out: Path, model, features, target: str, kernel: str, X, y, steps: int
         "network": {
             "widths": [X.shape[1], *(layer.weight.shape[0] for layer in model.posterior_.model.params.layers)],
             "dtype": str(model.posterior_.model.dtype),
+            "units": True,
         },
         "scales": {
             "input_mean": np.ravel(inputs.mean), "input_std": np.ravel(inputs.std),

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -30,6 +31,8 @@ class Entry:
     check: Callable[[Any], None] | None
 
 
+# How the names of the classes begin that `fsplaplace.methods` registers.
+_OF_METHODS = "fsplaplace.baselines."
 _BY_NAME: dict[str, Entry] = {}
 _BY_KIND: dict[type, Entry] = {}
 
@@ -77,6 +80,9 @@ def is_known(kind: type) -> bool:
 
 def entry_named(name: Any) -> Entry:
     """The entry of a class by its name in a file."""
+    if isinstance(name, str) and name not in _BY_NAME and name.startswith(_OF_METHODS):
+        # The room of the methods registers its classes when it is imported, which takes too long to do for every file.
+        importlib.import_module("fsplaplace.methods")
     if not isinstance(name, str) or name not in _BY_NAME:
         raise FileFormatError(
             f"it holds a {name!r}, a class this process does not know; pass prior=, mean= or likelihood= to load, or "

@@ -1,5 +1,6 @@
 """Data as rows that are read in blocks: arrays, memory-mapped arrays, or batches that can be passed over again."""
 
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ from numpy.typing import ArrayLike
 from fsplaplace.host import to_device
 from fsplaplace.laplace import _choices
 from fsplaplace.likelihoods import Likelihood
-from fsplaplace.networks import Model
+from fsplaplace.networks import Extent, Model, warn_if_coarse
 from fsplaplace.prior import Prior
 from fsplaplace.training import check_types, check_widths
 
@@ -115,10 +116,12 @@ def _array_rows(model: Model, likelihood: Likelihood, X, y) -> Rows:
     inputs, targets = np.asarray(X), np.asarray(y)
     if inputs.nbytes <= _choices.HELD or inputs.ndim < 2:
         whole = _checked(model, likelihood, inputs, targets)
+        warn_if_coarse(inputs, model.dtype)
         return Rows(lambda: iter([whole]), lambda index: Part(whole.inputs[index], whole.targets[index]))
     if targets.ndim == 0 or targets.shape[0] != inputs.shape[0]:
         raise ValueError(f"y has shape {targets.shape}, but X has {inputs.shape[0]} rows; pass one target for each")
     size = max(1, _choices.HELD // inputs[0].nbytes)
+    warn_if_coarse(inputs[:: -(-inputs.shape[0] // size)], model.dtype)
 
     def parts():
         for start in range(0, inputs.shape[0], size):
@@ -133,10 +136,14 @@ def _array_rows(model: Model, likelihood: Likelihood, X, y) -> Rows:
 
 
 def _batch_rows(model: Model, likelihood: Likelihood, batches) -> Rows:
+    extent, order = Extent(), _Order() if likelihood.rows(slice(0, 1)) is not likelihood else None
+
     def parts():
         start, first = 0, None
         for number, (inputs, targets) in enumerate(_batches(batches)):
             inputs, targets = np.asarray(inputs), np.asarray(targets)
+            if order is not None:
+                order.check(number, inputs, targets)
             rows = slice(start, start + len(inputs))
             part = _checked(model, likelihood.rows(rows), inputs, targets, name=f"batch {number}")
             first = part.inputs.shape[1:] if first is None else first
@@ -146,9 +153,31 @@ def _batch_rows(model: Model, likelihood: Likelihood, batches) -> Rows:
                     "one width"
                 )
             start = rows.stop
+            extent.include(inputs)
             yield part
 
-    return Rows(parts)
+    data = Rows(parts)
+    extent.warn(model.dtype)
+    return data
+
+
+class _Order:
+    """The batches of the first pass, told apart by their bytes: likelihoods with one parameter per row need that order."""
+
+    def __init__(self):
+        self.seen: list[int] = []
+
+    def check(self, number: int, inputs: np.ndarray, targets: np.ndarray) -> None:
+        """Refuse a batch that is not the one that was at this place in the first pass."""
+        mark = zlib.crc32(targets.tobytes(), zlib.crc32(inputs.tobytes()))
+        if number == len(self.seen):
+            self.seen.append(mark)
+        elif self.seen[number] != mark:
+            raise ValueError(
+                f"X: batch {number} has other rows than in the first pass, but the likelihood has one parameter for each row, in "
+                "that order; pass batches whose order stays the same (a DataLoader with shuffle=False), arrays, or a likelihood "
+                "with one parameter for all rows"
+            )
 
 
 def _is_batches(X: Any) -> bool:

@@ -22,3 +22,7 @@ from fsplaplace.networks._mlp import match_first_layer as match_first_layer
 from fsplaplace.networks._mlp import matched_first_layer as matched_first_layer
 from fsplaplace.networks._mlp import mlp as mlp
 from fsplaplace.networks._model import Model as Model
+from fsplaplace.networks._precision import Extent as Extent
+from fsplaplace.networks._precision import PrecisionWarning as PrecisionWarning
+from fsplaplace.networks._precision import warn_if_coarse as warn_if_coarse
+from fsplaplace.networks._units import Units as Units

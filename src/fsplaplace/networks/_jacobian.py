@@ -80,7 +80,9 @@ def jacobian_rows(model: Model, x, budget: float) -> int:
     return -(-rows_that_fit(size, budget / 4, most=most) // parts) * parts
 
 
-def push_forward(model: Model, x: _Rows, directions: Float[Array, "r p"], *, budget: float) -> Float[Array, "n q r"]:
+def push_forward(
+    model: Model, x: _Rows, directions: Float[Array | np.ndarray, "r p"], *, budget: float
+) -> Float[Array, "n q r"]:
     r"""$J(x) V$ for directions $V$ in weight space, in blocks of rows that fit the budget.
 
     Time: r tangent passes; memory: the result plus one block.
@@ -98,7 +100,9 @@ def push_forward(model: Model, x: _Rows, directions: Float[Array, "r p"], *, bud
     return jnp.asarray(products)
 
 
-def pull_back(model: Model, x: _Rows, cotangents: Float[Array, "n q r"], *, budget: float) -> Float[Array, "r p"]:
+def pull_back(
+    model: Model, x: _Rows, cotangents: Float[Array | np.ndarray, "n q r"], *, budget: float
+) -> Float[Array, "r p"]:
     r"""$J(x)^\top U$, summed over the rows, in blocks of rows that fit the budget.
 
     Time: r reverse passes; memory: the result plus one block.
@@ -203,7 +207,7 @@ def directions_together(model: Model, x, rank: int) -> int:
 
 
 def outputs_and_products(
-    model: Model, x: _Rows, directions: Float[Array, "r p"], *, budget: float
+    model: Model, x: _Rows, directions: Float[Array | np.ndarray, "r p"], *, budget: float
 ) -> tuple[Float[Array, "n q"], Float[Array, "n q r"]]:
     """$f(x)$ and $J(x) V$ of a network with convolutions, outside of `jax.jit`, a few directions at a time."""
     outputs = map_rows(functools.partial(_outputs, model), x, rows=rows_per_block(model, x, 1, budget))

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -9,10 +10,13 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
+from numpy.typing import ArrayLike
+from paramax import NonTrainable, unwrap
 
 from fsplaplace import kernels
-from fsplaplace.context import Sampler
+from fsplaplace.context import Sampler, check_sampler
 from fsplaplace.host import host_generator, to_device
+from fsplaplace.networks._units import Units, units_of
 from fsplaplace.prior import Prior
 
 # Context points drawn for each unit's centre; the best spread of them are taken.
@@ -25,15 +29,20 @@ class MLP(eqx.Module):
     Attributes:
         layers: from input to output.
         activation: the non-linearity between them.
+        units: location and scale of inputs and outputs, and the prior's mean function, which is added; all held fixed.
+            None: inputs and outputs as they are.
     """
 
     layers: tuple[eqx.nn.Linear, ...]
     activation: Callable[[Array], Array]
+    units: NonTrainable[Units] | Units | None = None
 
     def __call__(self, x: Float[Array, " d"]) -> Float[Array, " q"]:
+        units = Units() if self.units is None else unwrap(self.units)
+        inner = units.inputs(x[None])[0]
         for layer in self.layers[:-1]:
-            x = self.activation(layer(x))
-        return self.layers[-1](x)
+            inner = self.activation(layer(inner))
+        return units.outputs(x[None], self.layers[-1](inner)[None])[0]
 
 
 def mlp(
@@ -45,14 +54,20 @@ def mlp(
     activation: Callable[[Array], Array] = jnp.tanh,
     num_outputs: int | None = None,
 ) -> MLP:
-    """A fully connected network whose first layer has the prior's length scales and covers the context region.
+    r"""A fully connected network whose first layer has the prior's length scales and covers the context region.
 
     With the usual initialisation the features of a small network are too smooth and too central for short length
-    scales, and no posterior over its weights can then look like the prior.
+    scales, and no posterior over its weights can then look like the prior. The network is
+
+    $$f(x) = \mu(x) + s\, g\bigl((x - c) / \ell\bigr)$$
+
+    with centre c and spread $\ell$ of the context region, mean $\mu$ and standard deviation s of the prior, all held
+    fixed: shifting or scaling inputs and targets, with the prior, changes nothing.
 
     Args:
         hidden: widths of the hidden layers.
-        prior: the prior whose length scales the first layer gets (see `matched_first_layer`).
+        prior: the prior whose length scales the first layer gets (see `matched_first_layer`), and whose mean and
+            standard deviation the outputs get.
         context: where the units are centred.
         key: decides the weights.
         activation: the non-linearity.
@@ -61,14 +76,23 @@ def mlp(
     if not hidden or any(width < 1 for width in hidden):
         raise ValueError(f"mlp: hidden is {list(hidden)}; pass at least one width, each 1 or more")
     generator = host_generator(key)
-    pool = _pool(context, hidden[0], key)
-    sizes = itertools.pairwise((pool.shape[1], *hidden, num_outputs or prior.num_outputs))
-    layers = tuple(_linear(*size, generator) for size in sizes)
-    weight, bias = _draw_units(prior, pool, hidden[0], generator)
-    return MLP((_with_arrays(layers[0], weight, bias), *layers[1:]), activation)
+    pool = _pool(context, hidden[0], key, caller="mlp")
+    width = num_outputs or prior.num_outputs
+    layers = tuple(_linear(*size, generator) for size in itertools.pairwise((pool.shape[1], *hidden, width)))
+    units = units_of(prior, pool, width, layers[0].weight.dtype)
+    weight, bias = _draw_units(prior, pool, hidden[0], generator).seen(centre=units.centre, scale=units.scale)
+    return MLP((_with_arrays(layers[0], weight, bias), *layers[1:]), activation, NonTrainable(units))
 
 
-def match_first_layer(network: eqx.Module, *, prior: Prior, context: Sampler, key: PRNGKeyArray):
+def match_first_layer(
+    network: eqx.Module,
+    *,
+    prior: Prior,
+    context: Sampler,
+    key: PRNGKeyArray,
+    centre: ArrayLike | None = None,
+    scale: ArrayLike | None = None,
+):
     """An Equinox network with its first `Linear` layer drawn anew by `matched_first_layer`.
 
     Args:
@@ -76,6 +100,8 @@ def match_first_layer(network: eqx.Module, *, prior: Prior, context: Sampler, ke
         prior: whose length scales the first layer gets.
         context: where the units are centred.
         key: decides the draw.
+        centre: what `fsplaplace.as_model` will subtract from the inputs.
+        scale: what it will divide them by.
     """
 
     def first(tree):
@@ -88,7 +114,8 @@ def match_first_layer(network: eqx.Module, *, prior: Prior, context: Sampler, ke
     layer = first(network)
     if layer.bias is None:
         raise ValueError("match_first_layer: the first Linear layer has no bias, so its units cannot be centred")
-    weight, bias = matched_first_layer(layer.weight.shape[0], prior=prior, context=context, key=key)
+    num_units = layer.weight.shape[0]
+    weight, bias = matched_first_layer(num_units, prior=prior, context=context, key=key, centre=centre, scale=scale)
     if weight.shape != layer.weight.shape:
         raise ValueError(
             f"match_first_layer: context points have {weight.shape[1]} columns, but the first layer takes "
@@ -98,7 +125,13 @@ def match_first_layer(network: eqx.Module, *, prior: Prior, context: Sampler, ke
 
 
 def matched_first_layer(
-    num_units: int, *, prior: Prior, context: Sampler, key: PRNGKeyArray
+    num_units: int,
+    *,
+    prior: Prior,
+    context: Sampler,
+    key: PRNGKeyArray,
+    centre: ArrayLike | None = None,
+    scale: ArrayLike | None = None,
 ) -> tuple[Float[Array, "h d"], Float[Array, " h"]]:
     r"""Weights and biases of a first layer whose units vary on the prior's length scales, centred on context points.
 
@@ -115,11 +148,14 @@ def matched_first_layer(
         prior: whose length scales and smoothness the units get.
         context: where the units are centred.
         key: decides the draw.
+        centre: what `fsplaplace.as_model` will subtract from the inputs, so that the units see $(x - c) / \ell$.
+        scale: what it will divide them by.
 
     Returns:
         Weights (h, d) and biases (h,), for use in a network of any library. Time $O(h^2 d)$.
     """
-    weight, bias = _draw_units(prior, _pool(context, num_units, key), num_units, host_generator(key))
+    pool = _pool(context, num_units, key, caller="matched_first_layer")
+    weight, bias = _draw_units(prior, pool, num_units, host_generator(key)).seen(centre=centre, scale=scale)
     return to_device(weight), to_device(bias)
 
 
@@ -135,12 +171,36 @@ def _with_arrays(layer: eqx.nn.Linear, weight, bias) -> eqx.nn.Linear:
     return eqx.tree_at(lambda tree: (tree.weight, tree.bias), layer, arrays)
 
 
-def _pool(context: Sampler, num_units: int, key) -> Float[np.ndarray, "k d"]:
-    points = np.asarray(context.sample(_POOL * num_units, key=key))
+def _pool(context: Sampler, num_units: int, key, *, caller: str) -> Float[np.ndarray, "k d"]:
+    """Points of the context region, in float64: far from zero float32 loses the digits of sums and means."""
+    check_sampler(context, caller=caller)
+    points = np.asarray(context.sample(_POOL * num_units, key=key), np.float64)
     return points.reshape(points.shape[0], -1)
 
 
-def _draw_units(prior: Prior, pool: Float[np.ndarray, "k d"], num_units: int, generator: np.random.Generator):
+class _FirstLayer(NamedTuple):
+    r"""Units $w_u^\top (x - c_u)$.
+
+    Attributes:
+        weight: $w_u$, (h, d).
+        centres: $c_u$, (h, d).
+    """
+
+    weight: Float[np.ndarray, "h d"]
+    centres: Float[np.ndarray, "h d"]
+
+    def seen(
+        self, *, centre: ArrayLike | None, scale: ArrayLike | None
+    ) -> tuple[Float[np.ndarray, "h d"], Float[np.ndarray, " h"]]:
+        """Weights and biases that act on centred and scaled inputs."""
+        middle = 0.0 if centre is None else np.asarray(centre, np.float64).reshape(-1)
+        spread = 1.0 if scale is None else np.asarray(scale, np.float64).reshape(-1)
+        return self.weight * spread, -np.sum(self.weight * (self.centres - middle), axis=1)
+
+
+def _draw_units(
+    prior: Prior, pool: Float[np.ndarray, "k d"], num_units: int, generator: np.random.Generator
+) -> _FirstLayer:
     parts = prior.blocks.kernels
     dimension = pool.shape[1]
     lengths = np.concatenate([_lengthscales(part, dimension) for part in parts])
@@ -151,7 +211,7 @@ def _draw_units(prior: Prior, pool: Float[np.ndarray, "k d"], num_units: int, ge
     component = generator.permutation(np.arange(num_units) % lengths.shape[0])
     centres = _spread(pool, num_units)
     weight = (steepness[:, None] / lengths)[component] * generator.normal(size=centres.shape)
-    return weight, -np.sum(weight * centres, axis=1)
+    return _FirstLayer(weight, centres)
 
 
 _lengthscales = eqx.filter_jit(kernels.lengthscales)
@@ -166,8 +226,8 @@ def _ranges(pool: Float[np.ndarray, "k d"]) -> Float[np.ndarray, " d"]:
 def _spread(pool: Float[np.ndarray, "k d"], count: int) -> Float[np.ndarray, "h d"]:
     """Points of the pool, each the farthest from those before it: evenly spread where random ones leave gaps."""
     spread = np.std(pool, axis=0)
-    scaled = pool / np.where(spread > 0, spread, 1.0)
-    nearest = np.sum((scaled - np.mean(scaled, axis=0)) ** 2, axis=1)
+    scaled = (pool - np.mean(pool, axis=0)) / np.where(spread > 0, spread, 1.0)
+    nearest = np.sum(scaled**2, axis=1)
     chosen = []
     for _ in range(count):
         chosen.append(int(np.argmax(nearest)))

@@ -12,6 +12,7 @@ from jax.core import Tracer
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 from numpy.typing import ArrayLike
+from paramax import NonTrainable, unwrap
 
 from fsplaplace.host import to_device
 
@@ -149,12 +150,17 @@ def _num_outputs(structure, leaves, row: tuple[int, ...]) -> int:
 
 
 def split(tree: PyTree, mask: Mask | None, *, name: str) -> tuple[PyTree, PyTree]:
-    """Bayesian weights and the rest, by a pytree of booleans or a predicate on paths such as `.layers[0].weight`."""
+    """Bayesian weights and the rest, by a pytree of booleans or a predicate on paths such as `.layers[0].weight`.
+
+    What is inside `paramax.NonTrainable` belongs to the rest, whatever the mask says.
+    """
+    possible = jax.tree.map(_is_weight, tree, is_leaf=_is_fixed)
+    possible = jax.tree.map(lambda keep, part: jax.tree.map(lambda _: keep, part), possible, tree)
     if mask is None:
-        return eqx.partition(tree, eqx.is_inexact_array)
+        return eqx.partition(tree, possible)
     if callable(mask):
         selected = jax.tree_util.tree_map_with_path(
-            lambda path, leaf: eqx.is_inexact_array(leaf) and bool(mask(jax.tree_util.keystr(path))), tree
+            lambda path, keep: keep and bool(mask(jax.tree_util.keystr(path))), possible
         )
     else:
         if jax.tree.structure(mask) != jax.tree.structure(tree):
@@ -162,5 +168,18 @@ def split(tree: PyTree, mask: Mask | None, *, name: str) -> tuple[PyTree, PyTree
                 f"{name}: mask has structure {jax.tree.structure(mask)}, but the parameters have "
                 f"{jax.tree.structure(tree)}; build it with jax.tree.map, or pass a function of the path"
             )
-        selected = jax.tree.map(lambda keep, leaf: bool(keep) and eqx.is_inexact_array(leaf), mask, tree)
+        selected = jax.tree.map(lambda wanted, keep: bool(wanted) and keep, mask, possible)
     return eqx.partition(tree, selected)
+
+
+def join(params: PyTree, frozen: PyTree) -> PyTree:
+    """The inverse of `split`, with the wrappers of paramax resolved."""
+    return unwrap(eqx.combine(params, frozen))
+
+
+def _is_weight(node) -> bool:
+    return not _is_fixed(node) and eqx.is_inexact_array(node)
+
+
+def _is_fixed(node) -> bool:
+    return isinstance(node, NonTrainable)

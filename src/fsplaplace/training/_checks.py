@@ -1,5 +1,6 @@
 """What `train` refuses before it starts."""
 
+from fsplaplace.context import check_sampler
 from fsplaplace.host import host_generator, one_blas_thread
 from fsplaplace.prior import checked_factor
 from fsplaplace.prior.moments import gram
@@ -17,7 +18,8 @@ def check_options(*, steps, num_context, patience, jitter, batch_size) -> None:
 
 
 def check_context(prior, context, num_context, X, key) -> None:
-    """Refuse points of another width than X's, and a kernel that is no covariance there."""
+    """Refuse what is no sampler, points of another width than X's, and a kernel that is no covariance there."""
+    check_sampler(context, caller="train")
     points = context.draw(num_context, host_generator(key))
     if points.shape[1:] != X.shape[1:]:
         raise ValueError(

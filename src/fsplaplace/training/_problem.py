@@ -1,11 +1,13 @@
 """The checks that training, the Laplace approximation and the baselines share."""
 
+import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
 from fsplaplace.host import cast, to_device
 from fsplaplace.likelihoods import Likelihood
-from fsplaplace.networks import Model
+from fsplaplace.networks import Model, warn_if_coarse
 from fsplaplace.prior import Prior
 
 
@@ -14,11 +16,13 @@ def check_problem(
 ) -> tuple[Float[Array, "n ..."], Array]:
     """Inputs and targets ready for computation, or an error that names the object, what was seen and what to change."""
     check_types(model, prior, likelihood)
-    X = model.check_inputs(X)
-    targets = likelihood.check_targets(y, num_rows=X.shape[0])
+    inputs = model.check_inputs(X)
+    if not isinstance(X, Tracer):
+        warn_if_coarse(np.asarray(X), model.dtype)
+    targets = likelihood.check_targets(y, num_rows=inputs.shape[0])
     targets = cast(to_device(targets), model.dtype)
-    check_widths(model, prior, likelihood, X, targets)
-    return X, targets
+    check_widths(model, prior, likelihood, inputs, targets)
+    return inputs, targets
 
 
 def check_types(model, prior, likelihood) -> None:

@@ -3,7 +3,7 @@
 import equinox as eqx
 import jax
 
-from fsplaplace.networks._model import Mask, Model, OneByOne, split
+from fsplaplace.networks._model import Mask, Model, OneByOne, join, split
 
 
 def adapt(network: eqx.Module, *, mask: Mask | None) -> Model:
@@ -41,7 +41,7 @@ def _is_stateful(node) -> bool:
 
 
 def _call(params, frozen, row):
-    return eqx.combine(params, frozen)(row)
+    return join(params, frozen)(row)
 
 
 CALL = OneByOne(_call)
@@ -51,4 +51,4 @@ def _call_with_state(params, frozen, row):
     rest, state = frozen
     # A State may be written to once only; the copy keeps the model's own fresh.
     fresh = jax.tree.map(lambda leaf: leaf, state)
-    return eqx.combine(params, rest)(row, fresh)[0]
+    return join(params, rest)(row, fresh)[0]

@@ -4,12 +4,11 @@ import dataclasses
 import sys
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from fsplaplace.networks._model import Mask, Model, split
+from fsplaplace.networks._model import Mask, Model, join, split
 
 
 def is_module(network: Any) -> bool:
@@ -27,7 +26,7 @@ class _Call:
         from flax import errors
 
         weights, collections = frozen
-        variables = {"params": eqx.combine(params, weights), **collections}
+        variables = {"params": join(params, weights), **collections}
         try:
             return self.module.apply(variables, x)
         except errors.ModifyScopeVariableError as error:

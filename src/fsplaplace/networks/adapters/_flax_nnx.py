@@ -4,10 +4,9 @@ import dataclasses
 import sys
 from typing import Any
 
-import equinox as eqx
 from jaxtyping import PyTree
 
-from fsplaplace.networks._model import Mask, Model, split
+from fsplaplace.networks._model import Mask, Model, join, split
 
 
 def is_module(network: Any) -> bool:
@@ -24,7 +23,7 @@ class _Call:
         from flax import nnx
 
         weights, others = frozen
-        return nnx.merge(self.graph, eqx.combine(params, weights), others)(x)
+        return nnx.merge(self.graph, join(params, weights), others)(x)
 
 
 def adapt(network: Any, *, mask: Mask | None) -> Model:

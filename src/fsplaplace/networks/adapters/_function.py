@@ -3,12 +3,11 @@
 import dataclasses
 from collections.abc import Callable
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from fsplaplace.networks._model import Mask, Model, split
+from fsplaplace.networks._model import Mask, Model, join, split
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,7 +15,7 @@ class _Call:
     apply: Callable
 
     def __call__(self, params, frozen, x):
-        return self.apply(eqx.combine(params, frozen), x)
+        return self.apply(join(params, frozen), x)
 
 
 def adapt(apply: Callable, params: PyTree, *, mask: Mask | None) -> Model:

@@ -6,12 +6,11 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from fsplaplace.networks._model import Mask, Model, split
+from fsplaplace.networks._model import Mask, Model, join, split
 
 
 def is_transformed(network: Any) -> bool:
@@ -26,7 +25,7 @@ class _Call:
     takes_rng: bool
 
     def __call__(self, params: PyTree, frozen: PyTree, x):
-        return self.apply(eqx.combine(params, frozen), *((None,) if self.takes_rng else ()), x)
+        return self.apply(join(params, frozen), *((None,) if self.takes_rng else ()), x)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +36,7 @@ class _CallWithState:
 
     def __call__(self, params: PyTree, frozen: PyTree, x):
         weights, state = frozen
-        weights = eqx.combine(params, weights)
+        weights = join(params, weights)
         outputs, updated = self.apply(weights, state, *((None,) if self.takes_rng else ()), x)
         before, after = _leaves(state), _leaves(updated)
         # Haiku hands an entry that was not set back as the same object, so a new object is an update.

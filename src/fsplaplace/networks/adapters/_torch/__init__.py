@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from fsplaplace.networks._model import Mask, Model, split
+from fsplaplace.networks._model import Mask, Model, join, split
+from fsplaplace.networks._units import InUnits
 from fsplaplace.networks.adapters._torch._program import Program
 from fsplaplace.networks.adapters._torch._trace import trace
 
@@ -27,7 +28,7 @@ class _Call:
 
     def __call__(self, params: PyTree, frozen: PyTree, x):
         weights, buffers = frozen
-        return self.program.run({**buffers, **eqx.combine(params, weights)}, x)
+        return self.program.run({**buffers, **join(params, weights)}, x)
 
 
 def adapt(module: Any, *, mask: Mask | None) -> Model:
@@ -54,9 +55,11 @@ def copy_to_torch(model: Model, module: Any) -> Any:
     """
     import torch
 
-    if not isinstance(model.call, _Call):
+    # With centre, scale or mean the module's own parts are one level further in.
+    call, frozen = (model.call.call, model.frozen[0]) if isinstance(model.call, InUnits) else (model.call, model.frozen)
+    if not isinstance(call, _Call):
         raise ValueError(f"copy_to_torch: {model.name} was not made from a torch module")
-    weights = eqx.combine(model.params, model.frozen[0])
+    weights = eqx.combine(model.params, frozen[0])
     parameters = dict(module.named_parameters())
     for path, value in weights.items():
         if path not in parameters or tuple(parameters[path].shape) != value.shape:

@@ -1,0 +1,65 @@
+"""Whether the numbers that a network computes in can tell its inputs apart."""
+
+import warnings
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import ArrayLike
+
+# Neighbouring numbers farther apart than this share of a column's range show in a posterior: context points and kernel
+# distances are computed from the rounded inputs.
+_COARSEST = 1e-4
+
+
+class PrecisionWarning(UserWarning):
+    """Inputs lie so far from zero, for their range, that they lose digits that matter."""
+
+
+class Extent:
+    """The smallest and the largest value of each column, of values as the caller gave them.
+
+    Attributes:
+        low: (d,), or None before the first rows.
+        high: (d,), or None before the first rows.
+    """
+
+    def __init__(self):
+        self.low: Float[np.ndarray, " d"] | None = None
+        self.high: Float[np.ndarray, " d"] | None = None
+
+    def include(self, values: Float[ArrayLike, "n ..."]) -> None:
+        """Widen the extent to these rows."""
+        rows = np.asarray(values)
+        rows = rows.reshape(rows.shape[0], -1)
+        low, high = (each.astype(np.float64) for each in (rows.min(axis=0), rows.max(axis=0)))
+        self.low = low if self.low is None else np.minimum(self.low, low)
+        self.high = high if self.high is None else np.maximum(self.high, high)
+
+    def warn(self, dtype, *, argument: str = "X") -> None:
+        """Say so if numbers of this dtype are coarse for some column."""
+        if self.low is None or self.high is None:
+            return
+        reach, spread = np.maximum(np.abs(self.low), np.abs(self.high)), self.high - self.low
+        spacing = np.spacing(reach.astype(dtype)).astype(np.float64)
+        share = np.where(spread > 0, spacing / np.where(spread > 0, spread, 1.0), 0.0)
+        worst = int(np.argmax(share))
+        if share[worst] <= _COARSEST:
+            return
+        wider = (
+            "" if np.dtype(dtype).itemsize == 8 else ', or run in float64: jax.config.update("jax_enable_x64", True)'
+        )
+        warnings.warn(
+            f"{argument}: column {worst} goes from {self.low[worst]:.10g} to {self.high[worst]:.10g}, a range of "
+            f"{spread[worst]:.3g}, but numbers of {np.dtype(dtype).name} are {spacing[worst]:.3g} apart there "
+            f"({share[worst]:.1g} of the range), so that inputs are rounded; subtract a centre from all inputs, for "
+            f"instance {argument}.mean(axis=0), or use FSPRegressor or FSPClassifier, which standardise{wider}",
+            PrecisionWarning,
+            stacklevel=2,
+        )
+
+
+def warn_if_coarse(values: Float[ArrayLike, "n ..."], dtype, *, argument: str = "X") -> None:
+    """A `PrecisionWarning` if numbers of this dtype are coarse for the range of some column of the values."""
+    extent = Extent()
+    extent.include(values)
+    extent.warn(dtype, argument=argument)
