@@ -265,8 +265,9 @@ def _maximum(
     if subsets is not None:
         # The few rows of the restarts can often be fitted without noise, and a short run does not come back from there.
         start = tied.ties.reduce(start)
-        noise = tied.ties.reduce(np.arange(given.size) >= problem.space.size).astype(bool)
-        first = np.where(noise, np.maximum(best.vector, start), best.vector)
+        noise = tied.ties.index[problem.space.size :]
+        first = best.vector.copy()
+        first[noise] = np.maximum(first, start)[noise]
         best = _minibatch(tied, best._replace(vector=first), tied.ties.box(box), key, subsets)
         last = problem.take(_some_rows(key, problem.num_rows, subsets.exact_rows))
     if not np.isfinite(best.value):
