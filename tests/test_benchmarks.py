@@ -92,6 +92,13 @@ def test_estimators_beat_a_straight_line_on_a_curved_table(run):
 
 
 @pytest.mark.slow
+def test_small_tables_are_scored_beside_a_straight_line(run):
+    rows = run("small_tables", "--quick")
+    assert {row["method"] for row in rows} == {"network", "process", "BayesianRidge"}
+    assert all(row["log_predictive_density"] > -3 for row in rows if row["method"] == "process")
+
+
+@pytest.mark.slow
 def test_sine_task_is_timed_and_memory_measured(run):
     times, memory = run("core", "--quick")
     assert times["seconds"]["posterior, warm"] < times["seconds"]["posterior, cold"]

@@ -166,6 +166,31 @@ def test_a_network_too_small_for_its_prior_is_not_overconfident(network, rows):
     np.testing.assert_allclose(draws.std(axis=1), std[:10], rtol=0.05)
 
 
+def test_counts_at_repeated_inputs_have_their_noise():
+    """Distinct rows alone would say 1.6 times as much, and half of the intervals would hold 70 % of new targets."""
+    generator = np.random.default_rng(0)
+    X = generator.integers(0, 8, (1500, 2)).astype(float)
+    y = np.round(1.5 * np.sin(X[:, 0]) + 0.3 * X[:, 1] + 0.43 * generator.normal(size=1500))
+    model = FSPRegressor(**_SMALL | {"method": "gp"}).fit(X, y)
+    assert model.noise_ == pytest.approx(np.sqrt(0.43**2 + 1 / 12), rel=0.05)
+    mean, std = model.predict(X, return_std=True)
+    assert 0.42 < np.mean(np.abs(y - mean) < norm.ppf(0.75) * std) < 0.58
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(50, 300), (10, 10)])
+def test_few_rows_in_many_columns_are_covered(rows, columns):
+    generator = np.random.default_rng(0)
+    X = generator.normal(size=(rows + 300, columns))
+    y = np.sin(X @ generator.normal(size=columns) / columns**0.5) + 0.2 * generator.normal(size=rows + 300)
+    mean, std = FSPRegressor(random_state=0, method="gp").fit(X[:rows], y[:rows]).predict(X[rows:], return_std=True)
+    assert 0.8 < np.mean(np.abs(y[rows:] - mean) < norm.ppf(0.95) * std) < 0.98
+
+
+def test_what_the_fit_of_the_prior_says_is_said(data):
+    with pytest.warns(UserWarning, match="fit_prior: y has 2 values for 3 parameters"):
+        FSPRegressor(**_SMALL | {"method": "gp", "kernel": "rbf"}).fit(data[0][:2], data[1][:2])
+
+
 def test_works_in_pipeline_search_validation_and_transformed_target(data):
     X, y = data
     quick = FSPRegressor(**{**_SMALL, "steps": 20})

@@ -43,8 +43,9 @@ def test_known_parameters_are_recovered_within_their_standard_errors(fitted):
         assert abs(row.after - value) < 2.5 * row.standard_error
 
 
-def test_the_optimum_is_that_of_scikit_learn(draw, fitted):
+def test_the_optimum_without_hyperpriors_is_that_of_scikit_learn(draw):
     X, y = draw
+    fitted = fit_prior(Prior(RBF()), X, y, key=KEY, hyperpriors=False, standard_errors=False)
     kernel = sk.ConstantKernel() * sk.RBF() + sk.WhiteKernel()
     peer = GaussianProcessRegressor(kernel, n_restarts_optimizer=2, random_state=0).fit(X, y)
     assert fitted.report.value == pytest.approx(peer.log_marginal_likelihood_value_, abs=1e-3)
@@ -89,11 +90,67 @@ def test_ard_finds_the_column_that_matters():
     X = generator.uniform(-1, 1, (60, 2))
     y = np.sin(4 * X[:, 0]) + 0.05 * generator.normal(size=60)
     with pytest.warns(UserWarning, match=r"lengthscale\[1\]"):
-        result = fit_prior(Prior(RBF()), X, y, key=KEY, ard=True, restarts=1, standard_errors=False)
+        result = fit_prior(Prior(RBF()), X, y, key=KEY, ard=True, restarts=1, standard_errors=False, hyperpriors=False)
     scales = np.asarray(val(result.prior.kernel.lengthscale))
     assert scales.shape == (2,)
     assert scales[1] > 20 * scales[0]
     assert result.report["kernel.lengthscale[1]"].at_bound == "upper"
+
+
+def test_hyperpriors_keep_a_length_scale_without_evidence_from_its_bound():
+    generator = np.random.default_rng(0)
+    X = generator.uniform(-1, 1, (60, 2))
+    y = np.sin(4 * X[:, 0]) + 0.05 * generator.normal(size=60)
+    result = fit_prior(Prior(RBF()), X, y, key=KEY, ard=True, restarts=1, standard_errors=False)
+    scales = np.asarray(val(result.prior.kernel.lengthscale))
+    assert scales[1] > 10 * scales[0]
+    assert not any(row.at_bound for row in result.report.rows)
+
+
+def test_the_report_has_the_likelihood_itself_and_names_what_was_maximised(draw, fitted):
+    X, y = draw
+    length, size, noise = (fitted.report[name].after for name in TRUE)
+    gram = size * np.exp(-0.5 * ((X - X.T) / length) ** 2) + noise**2 * np.eye(120)
+    assert fitted.report.value == pytest.approx(multivariate_normal(np.zeros(120), gram).logpdf(y), rel=1e-6)
+    assert fitted.report.objective == "log marginal likelihood"
+    assert "maximised: log marginal likelihood + log hyperprior" in str(fitted)
+
+
+def test_the_maximum_is_that_of_the_dense_likelihood_with_the_stated_hyperpriors():
+    """Few rows, so that the hyperpriors matter: log-normal length scale, variance and noise in units of the data."""
+    generator = np.random.default_rng(5)
+    X, y = generator.uniform(0, 3, (8, 1)), generator.normal(size=8)
+    result = fit_prior(Prior(RBF()), X, y, key=KEY, standard_errors=False)
+    spread, location = np.std(y), np.sqrt(2) + np.log(np.ptp(X))
+
+    def negative(log):
+        gram = np.exp(log[1]) * np.exp(-0.5 * ((X - X.T) / np.exp(log[0])) ** 2) + np.exp(2 * log[2]) * np.eye(8)
+        hyper = (log[0] - location) ** 2 / 3 + (log[1] - 2 * np.log(spread)) ** 2 / 4
+        hyper += (log[2] - np.log(0.15 * spread)) ** 2
+        return -multivariate_normal(np.zeros(8), gram).logpdf(y) + hyper / 2
+
+    starts = [(a, b, c) for a in (-1.0, 1.0) for b in (-1.0, 0.0) for c in (-2.0, 0.0)]
+    best = min((minimize(negative, start) for start in starts), key=lambda found: found.fun)
+    assert max(result.report.restarts) == pytest.approx(-best.fun, abs=1e-4)
+
+
+def test_a_precise_fit_has_its_noise():
+    generator = np.random.default_rng(0)
+    X = np.sort(generator.uniform(0, 6, (60, 1)), axis=0)
+    y = 100 * np.sin(X[:, 0]) + 0.05 * generator.normal(size=60)
+    result = fit_prior(Prior(RBF()), X, y, key=KEY, restarts=1, standard_errors=False)
+    assert float(result.likelihood.scale) == pytest.approx(0.05, rel=0.25)
+
+
+def test_length_scales_move_together_where_rows_are_few():
+    """Ten rows in ten columns cannot tell them apart; sixty rows with one column that matters can."""
+    generator = np.random.default_rng(0)
+    X = generator.normal(size=(10, 10)) * np.arange(1, 11)
+    few = fit_prior(Prior(RBF()), X, generator.normal(size=10), key=KEY, ard=True, restarts=1, standard_errors=False)
+    scales = np.asarray(val(few.prior.kernel.lengthscale))
+    spread = [np.median(part[part > 0]) for part in np.abs(X[:, None] - X[None]).transpose(2, 0, 1)]
+    np.testing.assert_allclose(scales / scales[0], spread / spread[0], rtol=1e-4)
+    assert any("in proportion to the spread" in note for note in few.report.notes)
 
 
 def test_linear_mean_is_that_of_generalised_least_squares():
@@ -120,11 +177,25 @@ def test_period_comes_from_the_data():
     assert float(val(result.prior.kernel.period)) == pytest.approx(1.3, rel=1e-2)
 
 
+def test_a_stated_period_is_never_worse_than_one_that_is_fixed():
+    """A season on a trend, from poor starts of everything else: where the free period ends, the fixed one is no better."""
+    generator = np.random.default_rng(1)
+    X = np.linspace(0, 12, 140)[:, None]
+    y = 0.3 * (X[:, 0] - 6) ** 2 + np.sin(2 * np.pi * X[:, 0]) + 0.4 * np.cos(4 * np.pi * X[:, 0])
+    y = y + 0.05 * generator.normal(size=140)
+    values = []
+    for period in (1.0, non_trainable(PositiveReal(1.0))):
+        kernel = RBF() + Periodic(period=period) * RBF()
+        found = fit_prior(Prior(kernel), X, y, key=KEY, restarts=1, standard_errors=False)
+        values.append(found.report.value)
+    assert values[0] > values[1] - 0.5
+
+
 def test_per_row_scales_are_kept_and_give_the_dense_optimum():
     generator = np.random.default_rng(2)
     X, scale = np.linspace(0, 5, 40)[:, None], generator.uniform(0.05, 0.8, (40, 1))
     y = np.sin(2 * X) + scale * generator.normal(size=(40, 1))
-    result = fit_prior(Prior(RBF()), X, y, Gaussian(scale), key=KEY, restarts=1)
+    result = fit_prior(Prior(RBF()), X, y, Gaussian(scale), key=KEY, restarts=1, hyperpriors=False)
 
     def negative(log):
         gram = np.exp(log[1]) * np.exp(-0.5 * ((X - X.T) / np.exp(log[0])) ** 2) + np.diag(scale[:, 0] ** 2)

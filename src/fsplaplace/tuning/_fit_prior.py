@@ -18,7 +18,7 @@ from fsplaplace.prior import Prior
 from fsplaplace.tuning._ard import expand_lengthscales
 from fsplaplace.tuning._optimize import Box, Optimum, adam, curvature, maximize
 from fsplaplace.tuning._parameters import ParameterSpace
-from fsplaplace.tuning._problem import Evaluation, SetUp, set_up
+from fsplaplace.tuning._problem import Evaluation, MarginalLikelihood, SetUp, set_up
 from fsplaplace.tuning._repeats import DistinctRows, distinct_rows, observation_weights
 from fsplaplace.tuning._report import FitReport, bound_notes, mean_rows, parameter_rows
 from fsplaplace.tuning._ties import TiedProblem, Ties
@@ -265,8 +265,9 @@ def _maximum(
     if subsets is not None:
         # The few rows of the restarts can often be fitted without noise, and a short run does not come back from there.
         start = tied.ties.reduce(start)
-        noise = tied.ties.reduce(np.arange(given.size) >= problem.space.size).astype(bool)
-        first = np.where(noise, np.maximum(best.vector, start), best.vector)
+        noise = tied.ties.index[problem.space.size :]
+        first = best.vector.copy()
+        first[noise] = np.maximum(first, start)[noise]
         best = _minibatch(tied, best._replace(vector=first), tied.ties.box(box), key, subsets)
         last = problem.take(_some_rows(key, problem.num_rows, subsets.exact_rows))
     if not np.isfinite(best.value):
@@ -289,7 +290,7 @@ def _maximum(
         at_best,
         search.ends,
         search.restart_rows,
-        known.notes,
+        known.notes + _count_notes(problem, tied.ties),
         search.remarks,
     )
 
@@ -421,6 +422,18 @@ def _standard_errors(problem: TiedProblem, vector, box: Box) -> np.ndarray:
     undetermined = np.sum(eigenvectors[:, ~known] ** 2, axis=1) > 1e-6
     errors[free] = np.where(undetermined, np.nan, np.sqrt(variances))
     return errors
+
+
+def _count_notes(problem: MarginalLikelihood, ties: Ties) -> list[str]:
+    """Whether there are fewer targets than parameters, of which tied ones are one."""
+    values = round(float(np.sum(np.max(np.asarray(problem.rows.count), axis=1)))) * problem.rows.y.shape[1]
+    count = ties.counts.size + problem.design.shape[2]
+    if values >= count:
+        return []
+    return [
+        f"y has {values} values for {count} parameters, which they cannot determine; use a simpler kernel, or fix some "
+        "parameters with paramax.non_trainable"
+    ]
 
 
 def _period_notes(rows, inputs: np.ndarray) -> list[str]:

@@ -134,9 +134,7 @@ def set_up(
         Penalty(jnp.asarray(ranges.hyperprior_location), jnp.asarray(precision)),
         None if noise_scale is None else np.shape(noise_scale),
     )
-    notes = _notes(
-        found.constant_columns, box.lower.size, design.shape[2], float(np.sum(rows.count.max(axis=1))), rows.y
-    )
+    notes = _constant_column_notes(found.constant_columns)
     return SetUp(
         problem, box.clip(ranges.start), box.clip(ranges.given), box, ranges.lengthscales, ranges.periods, notes
     )
@@ -212,18 +210,11 @@ def _spread(
     return np.maximum(each, 1e-3 * np.sqrt(np.mean(each**2)))
 
 
-def _notes(constant_columns: list[int], count: int, mean_count: int, observations: float, y: np.ndarray) -> list[str]:
-    notes = []
-    if constant_columns:
-        columns = ", ".join(map(str, constant_columns))
-        notes.append(f"column {columns} of X is constant, so the data says nothing about its length scale; drop it")
-    values = round(observations * y.shape[1])
-    if values < count + mean_count:
-        notes.append(
-            f"y has {values} values for {count + mean_count} parameters, which they cannot determine; use a simpler "
-            "kernel, or fix some parameters with paramax.non_trainable"
-        )
-    return notes
+def _constant_column_notes(columns: list[int]) -> list[str]:
+    if not columns:
+        return []
+    named = ", ".join(map(str, columns))
+    return [f"column {named} of X is constant, so the data says nothing about its length scale; drop it"]
 
 
 @eqx.filter_jit

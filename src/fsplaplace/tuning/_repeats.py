@@ -38,7 +38,7 @@ class DistinctRows(NamedTuple):
     scatter: Float[np.ndarray, "n q"]
     constant: Float[np.ndarray, "n q"]
 
-    def log_within(self, noise_variance: Float[Array, "..."]) -> Float[Array, "n q"]:
+    def log_within(self, noise_variance: float | Float[Array, "..."]) -> Float[Array, "n q"]:
         r"""What the distances of the targets to their mean say about $\sigma^2$, (), or (q,)."""
         return self.constant - 0.5 * ((self.count - 1) * jnp.log(noise_variance) + self.scatter / noise_variance)
 
