@@ -156,7 +156,10 @@ def _parts(value: Any) -> list:
 
 
 def _function_parts(function: types.FunctionType) -> list:
-    if function.__module__.partition(".")[0] in ("jax", "numpy"):
+    if function.__module__ is None and isinstance(getattr(function, "__wrapped__", None), types.FunctionType):
+        # A wrapper that was made while the process ran, as type checkers make them: what it wraps is what is computed.
+        return _function_parts(function.__wrapped__)
+    if (function.__module__ or "").partition(".")[0] in ("jax", "numpy"):
         return _name(function)
     cells = [_content(cell) for cell in function.__closure__ or ()]
     # Not by its module, which is another one where a script is imported instead of run.
