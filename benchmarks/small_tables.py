@@ -12,8 +12,8 @@ interval.
 import argparse
 import time
 import warnings
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from results import markdown_table, write_results
@@ -68,9 +68,9 @@ def draw(kind: str, rows: int, columns: int, seed: int) -> tuple[np.ndarray, np.
             return make_friedman3(count, noise=0.1, random_state=seed)
         case "linear":
             made = make_regression(count, columns, n_informative=min(10, columns), noise=20.0, random_state=seed)
-            return made[0], made[1]
+            return np.asarray(made[0]), np.asarray(made[1])
         case "diabetes":
-            X, y = load_diabetes(return_X_y=True)
+            X, y = map(np.asarray, load_diabetes(return_X_y=True))
             chosen = generator.permutation(len(X))[:count]
             return X[chosen], y[chosen]
     raise ValueError(f"kind is {kind!r}; pass one of {', '.join(dict.fromkeys(table[0] for table in TABLES))}")
@@ -84,7 +84,7 @@ def _process(X: np.ndarray, lengthscales: np.ndarray, generator: np.random.Gener
     return np.linalg.cholesky(gram) @ generator.normal(size=len(X))
 
 
-def regressor(method: str, steps: int) -> Callable:
+def regressor(method: str, steps: int) -> Any:
     """An estimator that is not fitted yet."""
     if method == "BayesianRidge":
         return make_pipeline(StandardScaler(), BayesianRidge())
@@ -112,7 +112,7 @@ def one_table(kind: str, rows: int, columns: int, seed: int, method: str, steps:
 
 def tables(rows: list[dict]) -> str:
     """One table per measure, one line per kind of table."""
-    parts = [" ".join(__doc__.split("\n\n")[2].split())]
+    parts = [" ".join((__doc__ or "").split("\n\n")[2].split())]
     kinds = list(dict.fromkeys((row["kind"], row["rows"], row["columns"]) for row in rows))
     methods = [method for method in METHODS if any(row["method"] == method for row in rows)]
     for measure, title in (

@@ -179,11 +179,16 @@ def test_counts_at_repeated_inputs_have_their_noise():
 
 @pytest.mark.parametrize(("rows", "columns"), [(50, 300), (10, 10)])
 def test_few_rows_in_many_columns_are_covered(rows, columns):
-    generator = np.random.default_rng(0)
-    X = generator.normal(size=(rows + 300, columns))
-    y = np.sin(X @ generator.normal(size=columns) / columns**0.5) + 0.2 * generator.normal(size=rows + 300)
-    mean, std = FSPRegressor(random_state=0, method="gp").fit(X[:rows], y[:rows]).predict(X[rows:], return_std=True)
-    assert 0.8 < np.mean(np.abs(y[rows:] - mean) < norm.ppf(0.95) * std) < 0.98
+    """Over six tables: ten rows of a single one say too little about the size of the targets."""
+    covered = []
+    for seed in range(6):
+        generator = np.random.default_rng(seed)
+        X = generator.normal(size=(rows + 300, columns))
+        y = np.sin(X @ generator.normal(size=columns) / columns**0.5) + 0.2 * generator.normal(size=rows + 300)
+        model = FSPRegressor(random_state=0, method="gp").fit(X[:rows], y[:rows])
+        mean, std = model.predict(X[rows:], return_std=True)
+        covered.append(np.mean(np.abs(y[rows:] - mean) < norm.ppf(0.95) * std))
+    assert 0.8 < np.mean(covered) < 0.97
 
 
 def test_what_the_fit_of_the_prior_says_is_said(data):

@@ -125,7 +125,7 @@ def fit_prior(
     fitted = space.fitted(vector[: space.size], found.at_best.mean, prior)
     rows = parameter_rows(space, prior, vector, found.errors, found.box, noise_scale=noise_scale)
     rows += mean_rows(space, prior, found.at_best.mean, found.at_best.mean_errors)
-    notes = found.notes + bound_notes(rows) + _period_notes(rows, data.X)
+    notes = found.notes + bound_notes(rows) + _period_notes(rows, np.asarray(data.X))
     for note in notes:
         warnings.warn(f"fit_prior: {note}", UserWarning, stacklevel=2)
     report = FitReport(
@@ -265,7 +265,7 @@ def _maximum(
     if subsets is not None:
         # The few rows of the restarts can often be fitted without noise, and a short run does not come back from there.
         start = tied.ties.reduce(start)
-        noise = tied.ties.index[problem.space.size :]
+        noise = tied.ties.owner[problem.space.size :]
         first = best.vector.copy()
         first[noise] = np.maximum(first, start)[noise]
         best = _minibatch(tied, best._replace(vector=first), tied.ties.box(box), key, subsets)
@@ -276,7 +276,7 @@ def _maximum(
             "of X and y, and the kernel"
         )
     if subsets is None and standard_errors:
-        errors = _standard_errors(tied, best.vector, tied.ties.box(box))[tied.ties.index]
+        errors = _standard_errors(tied, best.vector, tied.ties.box(box))[tied.ties.owner]
     vector = box.clip(tied.ties.expand(best.vector))
     at_best = last.evaluate(vector)
     if subsets is not None:
@@ -426,7 +426,7 @@ def _standard_errors(problem: TiedProblem, vector, box: Box) -> np.ndarray:
 
 def _count_notes(problem: MarginalLikelihood, ties: Ties) -> list[str]:
     """Whether there are fewer targets than parameters, of which tied ones are one."""
-    values = round(float(np.sum(np.max(np.asarray(problem.rows.count), axis=1)))) * problem.rows.y.shape[1]
+    values = round(float(np.sum(np.max(np.asarray(problem.rows.number), axis=1)))) * problem.rows.y.shape[1]
     count = ties.counts.size + problem.design.shape[2]
     if values >= count:
         return []

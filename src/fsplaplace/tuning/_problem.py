@@ -120,9 +120,9 @@ def set_up(
     origin, design, mean = _mean_design(space, jnp.asarray(rows.X))
     if shared_constant:
         design = jnp.concatenate([design, jnp.ones((*rows.y.shape, 1))], axis=2)
-    residual = _least_squares_residual(rows.y - np.asarray(mean), np.asarray(design))
-    within = rows.scatter.sum(axis=0) / rows.count.sum(axis=0)
-    found = starts_from_data(prior, rows.X, residual, within)
+    residual = _least_squares_residual(np.asarray(rows.y) - np.asarray(mean), np.asarray(design))
+    within = np.asarray(rows.scatter.sum(axis=0) / rows.number.sum(axis=0))
+    found = starts_from_data(prior, np.asarray(rows.X), residual, within)
     ranges = _ranges(space, found.by_id, _spread(residual, within, noise_scale), noise_scale)
     box = ranges.box
     space = eqx.tree_at(lambda tree: tree.prior, space, origin)
@@ -205,7 +205,7 @@ def _spread(
 ) -> Float[np.ndarray, "..."]:
     """Standard deviation of single targets around the best linear mean: one, or one per output as the noise."""
     each = np.sqrt(np.var(residual, axis=0) + within)
-    if np.ndim(noise_scale) == 0:
+    if noise_scale is None or noise_scale.ndim == 0:
         return np.full((), np.sqrt(np.var(residual) + np.mean(within)))
     return np.maximum(each, 1e-3 * np.sqrt(np.mean(each**2)))
 
@@ -241,7 +241,9 @@ def _evaluate(vector, problem: MarginalLikelihood):
     rows, variance = problem.rows, jnp.ones(())
     if problem.noise_shape is not None:
         variance = jnp.exp(2 * vector[problem.space.size :].reshape(problem.noise_shape))
-    value, beta, covariance = profile_likelihood(prior, variance / rows.precision, rows.X, rows.y, problem.design)
+    value, beta, covariance = profile_likelihood(
+        prior, variance / rows.precision, jnp.asarray(rows.X), jnp.asarray(rows.y), problem.design
+    )
     return value + jnp.sum(rows.log_within(variance)), beta, covariance
 
 

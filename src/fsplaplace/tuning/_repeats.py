@@ -26,21 +26,23 @@ class DistinctRows(NamedTuple):
         X: distinct inputs.
         y: means of their targets.
         precision: P, for all outputs or for each.
-        count: K, the number of observations at each input, in the shape of `precision`.
+        number: K, the number of observations at each input, in the shape of `precision`.
         scatter: S, the weighted sum of squared distances to the mean.
         constant: logarithm of what else is left of the likelihood; it depends on no parameter.
     """
 
-    X: Float[np.ndarray, "n d"]
-    y: Float[np.ndarray, "n q"]
-    precision: Float[np.ndarray, "n p"]
-    count: Float[np.ndarray, "n p"]
-    scatter: Float[np.ndarray, "n q"]
-    constant: Float[np.ndarray, "n q"]
+    X: Float[np.ndarray | Array, "n d"]
+    y: Float[np.ndarray | Array, "n q"]
+    precision: Float[np.ndarray | Array, "n p"]
+    number: Float[np.ndarray | Array, "n p"]
+    scatter: Float[np.ndarray | Array, "n q"]
+    constant: Float[np.ndarray | Array, "n q"]
 
     def log_within(self, noise_variance: float | Float[Array, "..."]) -> Float[Array, "n q"]:
         r"""What the distances of the targets to their mean say about $\sigma^2$, (), or (q,)."""
-        return self.constant - 0.5 * ((self.count - 1) * jnp.log(noise_variance) + self.scatter / noise_variance)
+        return jnp.asarray(
+            self.constant - 0.5 * ((self.number - 1) * jnp.log(noise_variance) + self.scatter / noise_variance)
+        )
 
 
 def distinct_rows(

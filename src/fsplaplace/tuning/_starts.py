@@ -248,7 +248,8 @@ def _visit(kernel: Any, view: _View, variance: float, spread: float, found: dict
         for name, start in parameter_starts(kernel, summary).items():
             node = getattr(kernel, name)
             shape = np.shape(val(node))
-            parts = ParameterStart(*(np.broadcast_to(part, shape) for part in start))
+            value, lower, upper = (np.broadcast_to(part, shape) for part in start)
+            parts = ParameterStart(value, lower, upper)
             if isinstance(start, _InInputUnits):
                 parts = parts._replace(hyperprior=summary.lengthscale_prior(shape), kind="lengthscale")
             elif name == "period":

@@ -14,14 +14,14 @@ _FLATTEST = 1e-2
 
 
 class Ties(NamedTuple):
-    """A problem's vector from a shorter one: entry i is `reduced[index[i]] + offset[i]`.
+    """A problem's vector from a shorter one: entry i is `reduced[owner[i]] + offset[i]`.
 
     Attributes:
-        index: the reduced entry of each entry.
+        owner: the reduced entry of each entry.
         offset: what an entry differs by from the reduced one, always.
     """
 
-    index: Int[np.ndarray, " P"]
+    owner: Int[np.ndarray, " P"]
     offset: Float[np.ndarray, " P"]
 
     @classmethod
@@ -43,22 +43,22 @@ class Ties(NamedTuple):
     @property
     def counts(self) -> Int[np.ndarray, " r"]:
         """Number of entries that share each reduced one."""
-        return np.bincount(self.index)
+        return np.bincount(self.owner)
 
     def expand(self, reduced: Float[np.ndarray, " r"]) -> Float[np.ndarray, " P"]:
-        return reduced[self.index] + self.offset
+        return reduced[self.owner] + self.offset
 
     def reduce(self, vector: Float[np.ndarray, " P"]) -> Float[np.ndarray, " r"]:
         """The nearest reduced vector."""
-        return np.bincount(self.index, vector - self.offset) / self.counts
+        return np.bincount(self.owner, vector - self.offset) / self.counts
 
     def box(self, box: Box) -> Box:
         """Bounds of the reduced vector: those that keep every entry within its own."""
         size = self.counts.size
         lower, upper, unit = np.full(size, -np.inf), np.full(size, np.inf), np.ones(size)
-        np.maximum.at(lower, self.index, box.lower - self.offset)
-        np.minimum.at(upper, self.index, box.upper - self.offset)
-        unit[self.index] = box.unit
+        np.maximum.at(lower, self.owner, box.lower - self.offset)
+        np.minimum.at(upper, self.owner, box.upper - self.offset)
+        unit[self.owner] = box.unit
         return Box(lower, np.maximum(lower, upper), unit)
 
 
@@ -75,11 +75,11 @@ class TiedProblem(NamedTuple):
 
     @classmethod
     def of(cls, problem: MarginalLikelihood, ties: Ties) -> "TiedProblem":
-        return cls(problem.with_precision(1 / ties.counts[ties.index]), ties)
+        return cls(problem.with_precision(1 / ties.counts[ties.owner]), ties)
 
     def __call__(self, reduced: Float[np.ndarray, " r"]) -> tuple[float, Float[np.ndarray, " r"]]:
         value, gradient = self.problem(self.ties.expand(reduced))
-        return value, np.bincount(self.ties.index, gradient)
+        return value, np.bincount(self.ties.owner, gradient)
 
     def take(self, rows: np.ndarray) -> "TiedProblem":
         """Of some of the rows."""
@@ -94,7 +94,7 @@ class TiedProblem(NamedTuple):
         evaluations per entry.
         """
         free = ~box.fixed
-        precision = np.bincount(self.ties.index, np.asarray(self.problem.penalty.precision))[free]
+        precision = np.bincount(self.ties.owner, np.asarray(self.problem.penalty.precision))[free]
         scale = np.where(precision > 0, precision, 1.0) ** -0.5
         matrix = curvature(self, reduced, free, box) * scale * scale[:, None]
         if not np.all(np.isfinite(matrix)):
