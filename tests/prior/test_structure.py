@@ -7,7 +7,7 @@ from gpjax.kernels import RBF, ArcCosine, Matern32
 
 from fsplaplace import Prior
 from fsplaplace.kernels import Helmholtz
-from fsplaplace.prior import moments, place_columns
+from fsplaplace.prior import moments
 
 PRIORS = {
     "shared": lambda: Prior(RBF(lengthscale=0.5, variance=2.0), num_outputs=3),
@@ -72,7 +72,7 @@ def test_separated_outputs_evaluate_a_shared_kernel_once(monkeypatch):
 
 def test_placed_columns_of_the_blocks_factor_the_whole_covariance(prior):
     blocks = np.asarray(prior.gram(jnp.asarray(POINTS)))
-    columns = place_columns(prior, [np.linalg.cholesky(block + 1e-13 * np.eye(len(block))) for block in blocks])
+    columns = prior.blocks.place_columns([np.linalg.cholesky(block + 1e-13 * np.eye(len(block))) for block in blocks])
     matrix = columns.reshape(-1, columns.shape[2])
     np.testing.assert_allclose(matrix @ matrix.T, dense(prior), atol=1e-11)
 

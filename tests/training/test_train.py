@@ -176,24 +176,32 @@ def test_a_killed_run_resumes_to_bitwise_the_same_weights(tmp_path, monkeypatch,
 
 def test_a_process_ended_by_sigkill_is_resumed_by_another_process(tmp_path):
     """The checkpoint must be recognised in a new process, where every function has another address."""
-    path = tmp_path / "run.safetensors"
-    script = textwrap.dedent(f"""
+    path, weights = tmp_path / "run.safetensors", tmp_path / "weights.npy"
+    start = f"""
         import os, signal, sys
+        import numpy as np
         sys.path[:0] = [{os.path.dirname(__file__)!r}, {os.path.dirname(references.__file__)!r}]
         import test_train
         from fsplaplace.training import _checkpoint
+    """
+    die = """
         write = _checkpoint.write
         def write_and_die(*args):
             write(*args)
             os.kill(os.getpid(), signal.SIGKILL)
         _checkpoint.write = write_and_die
-        test_train.train(*test_train.problem(), steps=200, checkpoint={str(path)!r})
-    """)
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
-    assert ended.returncode == -signal.SIGKILL, ended.stderr
-    assert path.exists()
-    resumed = train(*problem(), steps=200, checkpoint=path)
-    np.testing.assert_array_equal(resumed.model.weights, train(*problem(), steps=200).model.weights)
+    """
+    run = f"""
+        trained = test_train.train(*test_train.problem(), steps=200, checkpoint={str(path)!r})
+        np.save({str(weights)!r}, trained.model.weights)
+    """
+    for script, code in ((start + die + run, -signal.SIGKILL), (start + run, 0)):
+        ended = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=300, check=False
+        )
+        assert ended.returncode == code, ended.stderr
+        assert path.exists()
+    np.testing.assert_array_equal(np.load(weights), train(*problem(), steps=200).model.weights)
 
 
 def test_a_finished_run_is_read_from_its_checkpoint(tmp_path):

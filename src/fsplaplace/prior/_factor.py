@@ -111,19 +111,9 @@ def factor_at(
             checked_factor(prior, block)
         parts = _cholesky_parts(prior, host.reshape(host.shape[0], -1), plan, rtol, captured)
     kept, total = sum(part[1] for part in parts), sum(part[2] for part in parts)
-    columns = place_columns(prior, [np.asarray(part[0]) for part in parts])
+    columns = prior.blocks.place_columns([np.asarray(part[0]) for part in parts])
     with jax.enable_x64(True):
         return PriorFactor(to_device(columns), to_device(kept / total), plan.method)
-
-
-def place_columns(prior: "Prior", parts: list[Float[np.ndarray, "N k"]]) -> Float[np.ndarray, "m q r"]:
-    """Columns over points and outputs from the columns of each block of `gram`.
-
-    Args:
-        prior: the prior whose covariance is factored.
-        parts: the columns of each distinct block, (N, k) each. Outputs that share a block get a copy each.
-    """
-    return prior.blocks.place_columns(parts)
 
 
 def checked_factor(prior: "Prior", block: Float[np.ndarray, "N N"], *, rtol: float = 0.0):

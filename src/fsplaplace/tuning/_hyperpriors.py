@@ -4,7 +4,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Shaped
 
 
 class LogNormal(NamedTuple):
@@ -36,7 +36,7 @@ def lengthscale_prior(span: float | Float[np.ndarray, " d"], num_columns: int) -
     return LogNormal(math.sqrt(2) + 0.5 * math.log(num_columns) + np.log(span), math.sqrt(3))
 
 
-def size_prior(value: float | Float[np.ndarray, "..."]) -> LogNormal:
+def size_prior(value: float | Shaped[np.ndarray, "..."]) -> LogNormal:
     """Of a positive parameter whose size the data suggests."""
     return LogNormal(np.log(value), _SIZE_SCALE)
 
