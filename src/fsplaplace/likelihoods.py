@@ -46,7 +46,9 @@ class Likelihood(eqx.Module):
     def log_density(self, output: Float[Array, " q"], target: Shaped[Array, "..."]) -> Float[Array, ""]:
         r"""$\log p(y \mid f)$ of one target given one output."""
 
-    def log_prob(self, outputs: Float[Array, "n q"], targets: Shaped[Array, "n ..."]) -> Float[Array, " n"]:
+    def log_prob(
+        self, outputs: Float[Array, "n q"], targets: Shaped[Array | np.ndarray, "n ..."]
+    ) -> Float[Array, " n"]:
         r"""$\log p(y_i \mid f_i)$ for each row."""
         values = jax.vmap(self.log_density)(outputs, targets)
         if values.ndim != 1:
@@ -56,7 +58,9 @@ class Likelihood(eqx.Module):
             )
         return values
 
-    def curvature(self, outputs: Float[Array, "n q"], targets: Shaped[Array, "n ..."]) -> Float[Array, "n q q"]:
+    def curvature(
+        self, outputs: Float[Array, "n q"], targets: Shaped[Array | np.ndarray, "n ..."]
+    ) -> Float[Array, "n q q"]:
         r"""$H_i = -\partial^2 \log p(y_i \mid f) / \partial f^2$ at $f_i$, positive semi-definite, for each row.
 
         Time $O(n q^3)$, memory $O(n q^2)$.
@@ -66,12 +70,12 @@ class Likelihood(eqx.Module):
         return (eigenvectors * jnp.maximum(eigenvalues, 0.0)[:, None, :]) @ eigenvectors.mT
 
     def curvature_product(
-        self, outputs: Float[Array, "n q"], targets: Shaped[Array, "n ..."], vectors: Float[Array, "n q r"]
+        self, outputs: Float[Array, "n q"], targets: Shaped[Array | np.ndarray, "n ..."], vectors: Float[Array, "n q r"]
     ) -> Float[Array, "n q r"]:
         r"""$H_i V_i$ for each row."""
         return self.curvature(outputs, targets) @ vectors
 
-    def num_outputs(self, targets: Shaped[Array, "n ..."]) -> int | None:
+    def num_outputs(self, targets: Shaped[Array | np.ndarray, "n ..."]) -> int | None:
         """The width the network's output must have for these (checked) targets; None if any width will do."""
         return None
 

@@ -107,6 +107,9 @@ def _close(stored: np.ndarray, own: np.ndarray) -> bool:
 
 def _add(digest, value: Any, seen: set[int]) -> None:
     """Add a value of any type to the digest, by what stays the same in another process: never by an address."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        # 10 and 10.0 are one number: which of them a schedule keeps may depend on who called it first.
+        value = float(value)
     digest.update(f"({type(value).__module__}.{type(value).__qualname__}".encode())
     if _is_key(value):
         value = jr.key_data(value)
@@ -156,9 +159,11 @@ def _parts(value: Any) -> list:
 
 
 def _function_parts(function: types.FunctionType) -> list:
-    if function.__module__ is None and isinstance(getattr(function, "__wrapped__", None), types.FunctionType):
-        # A wrapper that was made while the process ran, as type checkers make them: what it wraps is what is computed.
-        return _function_parts(function.__wrapped__)
+    wrapped = getattr(function, "__wrapped__", None)
+    made_by = function.__code__.co_filename
+    if isinstance(wrapped, types.FunctionType) and ("jaxtyping" in made_by or "beartype" in made_by):
+        # A type checker's wrapper: it keeps what it has seen, and what it wraps is what is computed.
+        return _function_parts(wrapped)
     if (function.__module__ or "").partition(".")[0] in ("jax", "numpy"):
         return _name(function)
     cells = [_content(cell) for cell in function.__closure__ or ()]
