@@ -50,7 +50,7 @@ class Likelihood(eqx.Module):
         self, outputs: Float[Array, "n q"], targets: Shaped[Array | np.ndarray, "n ..."]
     ) -> Float[Array, " n"]:
         r"""$\log p(y_i \mid f_i)$ for each row."""
-        values = jax.vmap(self.log_density)(outputs, targets)
+        values = jax.vmap(self.log_density)(outputs, jnp.asarray(targets))
         if values.ndim != 1:
             raise ValueError(
                 f"{type(self).__name__}: log_density must return one number per example, but it returned an array of "
@@ -65,7 +65,7 @@ class Likelihood(eqx.Module):
 
         Time $O(n q^3)$, memory $O(n q^2)$.
         """
-        hessians = -jax.vmap(jax.hessian(self.log_density))(outputs, targets)
+        hessians = -jax.vmap(jax.hessian(self.log_density))(outputs, jnp.asarray(targets))
         eigenvalues, eigenvectors = jnp.linalg.eigh(hessians)
         return (eigenvectors * jnp.maximum(eigenvalues, 0.0)[:, None, :]) @ eigenvectors.mT
 
