@@ -78,10 +78,12 @@ def _dense(task: Task) -> PulledBack:
     q = task.columns.shape[1]
     joined = _Joined.of(problem.context, {"judged": reference.inputs, "places": task.places.stacked})
     outputs, jacobian = map(np.asarray, outputs_and_jacobian(problem.model, joined.points))
-    judged = _rows_of(joined.at["judged"], q)
+    judged, size = _rows_of(joined.at["judged"], q), task.matrix.shape[0]
+    units = _row_units(jacobian, size, q)
     solution = minimum_norm_solve(
-        jacobian, task.matrix,
-        deltas=task.ridges, choose=lambda candidates: reference.best_ridge(candidates, treatments), probes=judged,
+        jacobian / units.astype(jacobian.dtype), task.matrix / units[:size],
+        deltas=task.ridges, probes=judged,
+        choose=lambda candidates: reference.best_ridge([each * units[judged] for each in candidates], treatments),
     )  # fmt: skip
     columns = np.asarray(solution.rows).T
     treatment = reference.best_treatment(jacobian[judged].astype(np.float64) @ columns.astype(np.float64), treatments)
@@ -91,7 +93,18 @@ def _dense(task: Task) -> PulledBack:
     parts = [jacobian[part] @ columns for part in np.array_split(rows, -(-rows.size // _choices.MOST_POINTS))]
     features = np.concatenate(parts).astype(np.float64).reshape(placed.size, q, -1)
     seen = View(outputs[placed].astype(np.float64), features)
-    return PulledBack(solution.rows, seen, task.misfit(solution.reached), solution.delta, treatment)
+    return PulledBack(solution.rows, seen, task.misfit(solution.reached * units[:size]), solution.delta, treatment)
+
+
+def _row_units(jacobian: Float[np.ndarray, "N p"], num_context: int, num_outputs: int) -> Float[np.ndarray, "N 1"]:
+    """For each row the size of its output's rows at the context, so that a ridge means the same to outputs of any scale."""
+    if num_outputs == 1:
+        return np.ones((jacobian.shape[0], 1))
+    sizes = np.linalg.norm(
+        jacobian[:num_context].astype(np.float64).reshape(-1, num_outputs, jacobian.shape[1]), axis=2
+    )
+    each = np.sqrt(np.mean(sizes**2, axis=0))
+    return np.tile(np.where(each > 0, each, 1.0), jacobian.shape[0] // num_outputs)[:, None]
 
 
 def _normal_equations(task: Task) -> PulledBack:
