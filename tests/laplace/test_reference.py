@@ -53,7 +53,8 @@ def reference(guards, context):
     """Of the Matern-1/2 prior of length scale 0.5 and the data above."""
     prior, likelihood = fsp.Prior(Matern12(lengthscale=0.5)), fsp.likelihoods.Gaussian(0.1)
     data = Rows(lambda: iter([Part(X, Y[:, None])]))
-    problem = Problem(None, prior, likelihood, data, context, guards, True, 1e9)
+    model = fsp.as_model((lambda weights, x: x @ weights, np.ones((1, 1))))
+    problem = Problem(model, prior, likelihood, data, context, guards, True, 1e9)
     return prior, reference_at(problem, Places.of(problem))
 
 

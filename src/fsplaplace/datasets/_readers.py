@@ -11,7 +11,8 @@ from jaxtyping import Num, UInt8
 
 from fsplaplace.datasets._store import import_extra
 
-Split = tuple[Num[np.ndarray, "n ..."], Num[np.ndarray, "n ..."]]
+# Training and test rows differ in number, so that no axis has a name.
+Split = tuple[Num[np.ndarray, "..."], Num[np.ndarray, "..."]]
 Splits = tuple[Split, Split | None, tuple[str, ...]]
 
 _UNSIGNED_BYTE = 0x08  # type code in an idx header

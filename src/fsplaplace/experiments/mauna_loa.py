@@ -262,7 +262,7 @@ class MaunaLoa(Experiment):
         )
 
 
-def _features(time, origin: float, years: float):
+def _features(time, origin, years):
     angle = 2 * jnp.pi * (time * years + origin)
     return jnp.stack([time, jnp.sin(angle), jnp.cos(angle)], axis=1)
 

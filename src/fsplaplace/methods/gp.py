@@ -48,7 +48,14 @@ class ExactGP(Method):
         prior, X, targets = check_function_prior(self, model, prior, likelihood, X, y)
         if self.tune:
             fitted = fit_prior(
-                prior, X, y, likelihood, key=key, standard_errors=False, fit_noise=has_learnable_scale(likelihood)
+                prior,
+                X,
+                y,
+                likelihood,
+                key=key,
+                standard_errors=False,
+                hyperpriors=False,
+                fit_noise=has_learnable_scale(likelihood),
             )
             prior, likelihood = fitted.prior, fitted.likelihood
         with jax.enable_x64(True), one_blas_thread():

@@ -68,7 +68,14 @@ class SparseGP(Method):
             )
         if self.tune:
             fitted = fit_prior(
-                prior, X, y, likelihood, key=key, standard_errors=False, fit_noise=has_learnable_scale(likelihood)
+                prior,
+                X,
+                y,
+                likelihood,
+                key=key,
+                standard_errors=False,
+                hyperpriors=False,
+                fit_noise=has_learnable_scale(likelihood),
             )
             prior, likelihood = fitted.prior, fitted.likelihood
         learnable = has_learnable_scale(likelihood)

@@ -10,7 +10,7 @@ import jax.random as jr
 import jax.scipy.linalg as jsl
 from gpjax.kernels import AbstractKernel
 from gpjax.mean_functions import Constant, Zero
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Num, PRNGKeyArray
 from numpy.typing import ArrayLike
 
 from fsplaplace import kernels
@@ -181,7 +181,7 @@ class Prior(eqx.Module):
             )
         return factor_at(self, context_points, rank, rtol, captured, resolve_budget(memory_budget))
 
-    def sample(self, x: Float[Array, "n ..."], *, key: PRNGKeyArray, num_samples: int = 1) -> Float[Array, "s n q"]:
+    def sample(self, x: Num[Array, "n ..."], *, key: PRNGKeyArray, num_samples: int = 1) -> Float[Array, "s n q"]:
         r"""Functions drawn from the prior at the points `x`. Time $O((nq)^3)$ for a multi-output kernel, else $O(n^3)$."""
         x = x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(float)
         # All directions, whatever the number of points: a draw with fewer would have too small a variance.
