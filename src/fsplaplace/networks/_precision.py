@@ -27,7 +27,7 @@ class Extent:
         self.low: Float[np.ndarray, " d"] | None = None
         self.high: Float[np.ndarray, " d"] | None = None
 
-    def include(self, values: Float[ArrayLike, "n ..."]) -> None:
+    def include(self, values: ArrayLike) -> None:
         """Widen the extent to these rows."""
         rows = np.asarray(values)
         rows = rows.reshape(rows.shape[0], -1)
@@ -58,7 +58,7 @@ class Extent:
         )
 
 
-def warn_if_coarse(values: Float[ArrayLike, "n ..."], dtype, *, argument: str = "X") -> None:
+def warn_if_coarse(values: ArrayLike, dtype, *, argument: str = "X") -> None:
     """A `PrecisionWarning` if numbers of this dtype are coarse for the range of some column of the values."""
     extent = Extent()
     extent.include(values)
