@@ -16,6 +16,8 @@ from fsplaplace.networks._model import Model
 from fsplaplace.prior import Prior, moments
 
 # Points of the context region at which the prior's standard deviation is looked up: one tile of its compiled program.
+# Standard deviations of outputs that training reaches as fast as any.
+_REACHED = (0.03, 30.0)
 _MOST_POINTS = 256
 
 
@@ -71,9 +73,19 @@ def units_of(prior: Prior, pool: Float[np.ndarray, "k d"], num_outputs: int, dty
     return Units(
         to_device(np.mean(pool, axis=0), dtype),
         to_device(np.where(spread > 0, spread, 1.0), dtype),
-        to_device(np.sqrt(np.where(variance > 0, variance, 1.0)), dtype),
+        to_device(_far_from_one(np.sqrt(np.where(variance > 0, variance, 1.0))), dtype),
         None if isinstance(prior.mean, Zero) else prior.mean,
     )
+
+
+def _far_from_one(std: Float[np.ndarray, " q"]) -> Float[np.ndarray, " q"]:
+    """Standard deviations that a network cannot reach by itself; 1 for others.
+
+    A fitted prior often has a far larger variance than the data (yacht: 18 target standard deviations): outputs in such
+    units let training move the features 18 times as far, and cost 1.6 nats there.
+    """
+    low, high = _REACHED
+    return np.where((std < low) | (std > high), std, 1.0)
 
 
 def in_units(
