@@ -17,7 +17,7 @@ from fsplaplace.tuning._starts import ParameterStart, redundant_parameters, star
 
 # Noise as a fraction of the targets' standard deviation: first value and bounds. Below the lower one the posterior is
 # ill-conditioned in float32; copies of records, which would drive it there, are not observations (`observation_weights`).
-NOISE = (0.3, 1e-2, 3.0)
+NOISE = (0.3, 1e-4, 3.0)
 
 
 class MarginalLikelihood(eqx.Module):
