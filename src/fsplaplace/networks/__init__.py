@@ -31,3 +31,4 @@ from fsplaplace.networks._precision import Extent as Extent
 from fsplaplace.networks._precision import PrecisionWarning as PrecisionWarning
 from fsplaplace.networks._precision import warn_if_coarse as warn_if_coarse
 from fsplaplace.networks._units import Units as Units
+from fsplaplace.networks._width import choose_width as choose_width

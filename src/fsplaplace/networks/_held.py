@@ -27,7 +27,10 @@ class Held(eqx.Module):
         share: of a function drawn from the prior and told at `num_points` points, the share of the variance that the network
             gets right at other points, of what can be known from those points.
         loss: what the log predictive density of a new target is expected to lose against the exact process, in nats, given
-            100 targets.
+            100 targets. Of all these numbers it predicts best how far the trained network's posterior is from the exact one
+            (`benchmarks/results/width.md`).
+        missed: the share of the prior variance that the features lack.
+        covariance_error: distance of the covariance between points that the features imply from the prior's, relative.
         noise: standard deviation of those targets, in standard deviations of the prior.
         determined: the share of the prior variance in the region that its values at `num_points` points determine; if that is
             small, so many context points are too few for the prior's length scales.
@@ -40,6 +43,8 @@ class Held(eqx.Module):
     num_params: int = eqx.field(static=True)
     share: float = eqx.field(static=True)
     loss: float = eqx.field(static=True)
+    missed: float = eqx.field(static=True)
+    covariance_error: float = eqx.field(static=True)
     noise: float = eqx.field(static=True)
     determined: float = eqx.field(static=True)
     num_points: int = eqx.field(static=True)
@@ -98,8 +103,7 @@ def held_by(model: Model, region: Region, *, budget: float) -> Held:
     return Held(
         hidden=None if network is None else tuple(layer.weight.shape[0] for layer in network.layers[:-1]),
         num_params=model.num_params,
-        share=fit.share,
-        loss=fit.loss,
+        **fit._asdict(),
         noise=region.noise,
         determined=region.determined,
         num_points=region.num_told,

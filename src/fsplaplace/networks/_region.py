@@ -32,10 +32,14 @@ class Fit(NamedTuple):
     Attributes:
         share: of the prior variance.
         loss: in nats.
+        missed: share of the prior variance that the features lack.
+        covariance_error: of the implied covariance, relative, in the Frobenius norm.
     """
 
     share: float
     loss: float
+    missed: float
+    covariance_error: float
 
 
 class Region(NamedTuple):
@@ -163,7 +167,13 @@ class Region(NamedTuple):
             squared = np.sum(away * (stated[:count, :count] @ away + noise * away), axis=0)
             wanted = exact.variance + noise
             losses.append(0.5 * float(np.mean((squared + wanted) / variance - 1 + np.log(variance / wanted))))
-        return Fit(float(max(0.0, 1.0 - wrong)), min(losses))
+        tested = stated[count:, count:]
+        return Fit(
+            share=float(max(0.0, 1.0 - wrong)),
+            loss=min(losses),
+            missed=float(np.sum(missed) / np.sum(variances[count:])),
+            covariance_error=float(np.linalg.norm(implied[count:, count:] - tested) / np.linalg.norm(tested)),
+        )
 
 
 class _Conditional(NamedTuple):

@@ -37,7 +37,7 @@ def choose_width(
     *,
     key: PRNGKeyArray,
 ) -> Rung:
-    """See `mlp`."""
+    """The network that `mlp` makes for "auto", whose arguments these are, and how much of the prior it holds."""
     if isinstance(max_weights, bool) or not max_weights >= 1:
         raise ValueError(f"mlp: max_weights is {max_weights!r}; pass the number of weights that the network may have")
     region = Region.of(prior, context, key=region_key(key), noise=noise, caller="mlp")
