@@ -98,7 +98,7 @@ class FSPEstimator(BaseEstimator):
         self.prior_ = prior
         self.posterior_ = approximate(
             self.method, model, prior, likelihood, context, rows,
-            steps=self.steps, num_context=self.num_context, key=fit_key, progress=self.progress,
+            steps=self.steps, num_context=self.num_context, width=self._width(), key=fit_key, progress=self.progress,
         )  # fmt: skip
 
     def _prior(self, rows: WeightedRows, likelihood: Likelihood, num_outputs: int, key: PRNGKeyArray):
@@ -133,6 +133,10 @@ class FSPEstimator(BaseEstimator):
         if not _is_widths(self.network):
             return as_model(self.network)
         return as_model(mlp(list(self.network), prior=prior, context=context, key=key, activation=tanh))
+
+    def _width(self) -> int | None:
+        """Of a network that was chosen here."""
+        return self.held_.hidden[0] if isinstance(self.network, str) and self.held_.hidden else None
 
     def _points(self, X) -> tuple[Float[np.ndarray, "k d"], int]:
         """Checked and scaled inputs, padded to a round number of rows, and how many of them there are."""

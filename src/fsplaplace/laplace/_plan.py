@@ -120,9 +120,11 @@ def plan(
     budget, q = resolve_budget(memory_budget), prior.num_outputs
     num_points = points.shape[0] + (min(n, _choices.num_training(points.shape[0], q)) if include_training else 0)
     rows, p = num_points * q, model.num_params
-    factor = plan_factor(prior, num_points, rank, budget)
-    kept = min(factor.rank, rows)
     chosen = _choices.choose_solver(rows, p, itemsize(model.dtype), solver, budget)
+    blocks = prior.blocks
+    most = _choices.most_directions(rank, num_points * blocks.rows_per_point, blocks.num_independent, chosen, budget)
+    factor = plan_factor(prior, num_points, most, budget)
+    kept = min(factor.rank, rows)
     passes = _choices.golub_kahan_passes(passes, kept, p, rows) if chosen == "golub-kahan" else 1
     if chosen == "golub-kahan":
         _cost.check_golub_kahan(model, points, rows, kept, passes, budget, caller="plan")

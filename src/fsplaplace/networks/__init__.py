@@ -4,8 +4,8 @@ from fsplaplace.networks._as_model import as_model as as_model
 from fsplaplace.networks._first_layer import match_first_layer as match_first_layer
 from fsplaplace.networks._first_layer import matched_first_layer as matched_first_layer
 from fsplaplace.networks._fully_connected import MLP as MLP
+from fsplaplace.networks._held import CapacityWarning as CapacityWarning
 from fsplaplace.networks._held import Held as Held
-from fsplaplace.networks._held import WidthWarning as WidthWarning
 from fsplaplace.networks._holds import holds as holds
 from fsplaplace.networks._jacobian import bytes_per_row as bytes_per_row
 from fsplaplace.networks._jacobian import directions_together as directions_together

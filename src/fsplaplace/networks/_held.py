@@ -14,8 +14,8 @@ from fsplaplace.networks._tangent_kernel import fully_connected_network, tangent
 ENOUGH = 0.01
 
 
-class WidthWarning(UserWarning):
-    """A network is too small for its prior, or context points are too few."""
+class CapacityWarning(UserWarning):
+    """Too small for the prior: a network, the number of context points, or the number of directions."""
 
 
 class Held(eqx.Module):

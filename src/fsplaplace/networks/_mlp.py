@@ -9,7 +9,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from fsplaplace.context import Sampler
 from fsplaplace.networks._fully_connected import MLP, fully_connected
-from fsplaplace.networks._held import WidthWarning
+from fsplaplace.networks._held import CapacityWarning
 from fsplaplace.networks._width import choose_width
 from fsplaplace.prior import Prior
 
@@ -38,7 +38,7 @@ def mlp(
     Args:
         hidden: widths of the hidden layers, or "auto": two layers of 50, 100, 150, 200 or 400, the narrowest that loses less
             than 0.01 nats for a new target against the exact process (`fsplaplace.holds`), or about as little as the best of
-            them; a `WidthWarning` says so if none is large enough.
+            them; a `CapacityWarning` says so if none is large enough.
         prior: the prior whose length scales the first layer gets (see `matched_first_layer`), and whose mean and
             standard deviation the outputs get.
         context: where the units are centred.
@@ -67,5 +67,5 @@ def _auto(hidden: str, prior, context, activation, num_outputs, max_weights, noi
         )
     network, held = choose_width(prior, context, activation, max_weights, noise, key=key)
     for warning in held.remarks.warnings:
-        warnings.warn(f"mlp: {warning}", WidthWarning, stacklevel=3)
+        warnings.warn(f"mlp: {warning}", CapacityWarning, stacklevel=3)
     return network
