@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from paramax import NonTrainable, unwrap
 
 from fsplaplace.host import to_device
+from fsplaplace.operators import Operator
 
 Mask = PyTree | Callable[[str], bool]
 
@@ -28,6 +29,27 @@ class OneByOne:
     def __call__(self, params: PyTree, frozen: PyTree, x: Float[Array | np.ndarray, "n ..."]) -> Array:
         # The lambda spares JAX from formatting the whole network for its debug information, at every trace.
         return jax.vmap(lambda row: self.one(params, frozen, row))(x)
+
+
+@dataclasses.dataclass(frozen=True)
+class Through:
+    """`call` of a network seen through an operator, one row at a time."""
+
+    call: Callable[[PyTree, PyTree, Array], Array]
+    name: str
+
+    def __call__(self, params: PyTree, frozen: PyTree, x: Float[Array | np.ndarray, "n ..."]) -> Float[Array, "n k"]:
+        inner, operator = frozen
+
+        def network(point):
+            if jnp.shape(point) != x.shape[1:]:
+                raise ValueError(
+                    f"operator {self.name} evaluates its function at an array of shape {jnp.shape(point)}, but a point has "
+                    f"shape {x.shape[1:]}; write it for one point, `lambda f: lambda x: ...`"
+                )
+            return self.call(params, inner, point[None]).reshape(-1)
+
+        return jax.vmap(lambda row: jnp.ravel(operator(network)(row)))(x)
 
 
 class Model(eqx.Module):
@@ -98,6 +120,10 @@ class Model(eqx.Module):
     def with_params(self, params: PyTree[Array]) -> "Model":
         """The same network at other weights."""
         return eqx.tree_at(lambda model: model.params, self, params)
+
+    def through(self, operator: Operator) -> "Model":
+        r"""The network seen through an operator: outputs $L[f(\cdot, w)](x)$ of the same weights w."""
+        return Model(self.params, (self.frozen, operator), Through(self.call, operator.name), self.name)
 
     def check_inputs(self, x: ArrayLike, *, argument: str = "X") -> Float[Array, "n ..."]:
         """Inputs in the weights' dtype, or an error that says what is wrong with them."""
