@@ -1,11 +1,11 @@
 """Every number and rule that decides something in this room, each with its reason; read by `laplace` and by `plan`."""
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from fsplaplace.host import format_bytes
-from fsplaplace.likelihoods import Noise
 
 # ------------------------------------------------------------------------------------------------------------- points
 # Default context points: enough for two-dimensional regions, and an eigenproblem of a tenth of a second.
@@ -37,6 +37,9 @@ LARGEST_CUT = 1e-6
 SMALLEST_CUT = 1e-12
 # All dropped directions together hold at most this share of the Gaussian noise variance at a point.
 DROPPED_SHARE_OF_NOISE = 0.01
+# A derivative multiplies the variance of the dropped directions by more than that of the function: directions of relative
+# size 1e-12 have frequencies w with w^2 about this many times the kernel's own curvature (RBF: 2 log 1e12).
+DROPPED_FREQUENCY = 55.0
 # A factor of many points is complete with all but this share of the prior variance, or less if that shows in the noise.
 MISSED_SHARE = 1e-3
 # The authors' limit on Lanczos iterations, for the precision form.
@@ -62,6 +65,10 @@ LARGEST_ON_HOST = 2**24
 # ----------------------------------------------------------------------------------------------------- exact process
 # Targets up to which the exact Gaussian process is cheap (a second), and how many of them stand for more.
 MOST_TARGETS, FEWER_TARGETS = 2000, 1000
+# Rows of one kind times the kernel values that each needs (nodes of an integral): a covariance of a few seconds.
+MOST_EVALUATIONS = 20_000
+# Rows of each kind that the exact process is given at least, where there are several.
+FEWEST_OF_A_KIND = 30
 # Targets that the exact process is conditioned on to compare ridges: a small problem of the same kind.
 SAMPLE_TARGETS = 300
 # Relative jitter of the norm of a mean at the guard points: what a network trained in float32 can satisfy.
@@ -72,6 +79,9 @@ MEAN_JITTER = 1e-4
 HELD = 16 * 2**20
 # Newton steps of the mode, and the decrement (relative to the objective) below which it has arrived.
 NEWTON_STEPS, NEWTON_TOLERANCE = 50, 1e-8
+# Gauss-Newton steps for operators that are not linear, the gain (relative to the objective) below which they have arrived,
+# and the smallest part of a step that is tried.
+TANGENT_STEPS, TANGENT_TOLERANCE, SMALLEST_STEP = 30, 1e-7, 1e-3
 # Factors of the noise's variance that the evidence is maximised over: from a hundredth to ten thousand times.
 NOISE_FACTORS = (1e-2, 1e4)
 
@@ -151,14 +161,18 @@ class CutOff(NamedTuple):
     captured: float
 
 
-def cut_off(options: Options, noise: Noise | None, stated: np.ndarray) -> CutOff:
+def cut_off(options: Options, noises: Sequence[float], stated: np.ndarray) -> CutOff:
     """Directions that Gaussian noise would hide are dropped: together less than a hundredth of it at any point.
 
-    `stated` is the prior variance at the context points, (m, q); the largest eigenvalue is at most its sum.
+    Args:
+        options: what the caller decided.
+        noises: the smallest noise variance of each kind of observation, as noise of values: over what the operator
+            multiplies the variance of the dropped directions by.
+        stated: the prior variance at the context points, (m, q); the largest eigenvalue is at most its sum.
     """
     rtol, trace = options.rtol, float(np.sum(stated))
-    if rtol is None and noise is not None and trace > 0:
-        hidden = DROPPED_SHARE_OF_NOISE * float(np.min(noise.variance)) / trace
+    if rtol is None and noises and trace > 0:
+        hidden = DROPPED_SHARE_OF_NOISE * min(noises) / trace
         rtol = float(np.clip(hidden, SMALLEST_CUT, LARGEST_CUT))
     rtol = LARGEST_CUT if rtol is None else rtol
     return CutOff(rtol, 1 - min(MISSED_SHARE, rtol * stated.size))

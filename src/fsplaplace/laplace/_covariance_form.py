@@ -14,11 +14,13 @@ from fsplaplace.laplace._cost import Cost
 from fsplaplace.laplace._diagnostics import Clock, Diagnostics, misfit_to_noise, variance_ratios
 from fsplaplace.laplace._features import Blocks, Normalised, View, data_blocks, normalise, view
 from fsplaplace.laplace._mode import Mode, at_network, best_noise_factor, local_model, objective, posterior_mode
+from fsplaplace.laplace._observed import Observed
 from fsplaplace.laplace._posterior import Posterior
 from fsplaplace.laplace._problem import Places, Problem
 from fsplaplace.laplace._pull_back import PulledBack, Task, solve
-from fsplaplace.laplace._reference import MeanScores, Reference, reference_at, score_means, typical
+from fsplaplace.laplace._reference import MeanScores, Reference, reference_at, score_means
 from fsplaplace.laplace._verdict import gaussian_loss, latent_loss, variance_at, verdict_of
+from fsplaplace.networks import linear_model
 from fsplaplace.prior import PriorFactor, moments, plan_factor
 
 
@@ -32,8 +34,11 @@ def covariance_form(problem: Problem, options: Options) -> Posterior:
     pulled = solve(Task(problem, np.asarray(factor.columns), places, reference, options), solver)
     clock.finish(f"pull-back ({solver})")
     blocks = data_blocks(problem, pulled.directions, missed=pulled.missed, places=places, seen=pulled.seen)
-    mode = posterior_mode(blocks, factor.rank)
+    found = refine(problem, pulled, Refined(problem.observed, blocks, posterior_mode(blocks, factor.rank)))
+    mode = found.mode
     clock.finish("data")
+    if found.observed is not problem.observed:
+        reference = reference_at(problem, places, found.observed)
     stated = moments.variance(problem.prior, places.stacked)
     normalised = normalise(pulled.seen.features, stated)
     means = means_at(problem, places, reference, View(pulled.seen.outputs, normalised.features), mode)
@@ -42,7 +47,7 @@ def covariance_form(problem: Problem, options: Options) -> Posterior:
     ratios = variance_ratios(stated, places, pulled.seen.features)
     clock.finish("diagnostics")
     precision = curvature_at(mean, blocks, mode)
-    loss = loss_to_exact(problem, places, reference, pulled, normalised, means[mean], precision)
+    loss = loss_to_exact(problem, found.observed, places, reference, pulled, normalised, means[mean], precision)
     verdict = verdict_of(problem, reference, loss, ratios, mean=mean)
     weights = posterior_weights(pulled, precision, mode.z)
     clock.finish("posterior")
@@ -79,11 +84,75 @@ def covariance_form(problem: Problem, options: Options) -> Posterior:
 
 def factor_prior(problem: Problem, options: Options) -> PriorFactor:
     r"""Step 1: $B B^\top \approx \Sigma(C, C)$, as many columns as the noise can tell apart."""
-    cut = _choices.cut_off(options, problem.noise, moments.variance(problem.prior, problem.context))
+    stated = moments.variance(problem.prior, problem.context)
+    cut = _choices.cut_off(options, [noise for kind in problem.observed for noise in _as_noise_of_values(kind, stated)], stated)
     return problem.prior.factor(
         to_device(problem.context),
         rank=options.rank, rtol=cut.rtol, captured=cut.captured, memory_budget=problem.budget,
     )  # fmt: skip
+
+
+def _as_noise_of_values(kind: Observed, stated: Float[np.ndarray, "m q"]) -> list[float]:
+    """The smallest noise variance of a kind over what its operator multiplies the variance of high frequencies by."""
+    if kind.noise is None:
+        return []
+    smallest = float(np.min(kind.noise.variance))
+    if kind.of_values:
+        return [smallest]
+    seen = kind.variance(kind.data.spread(_choices.NEIGHBOURS).inputs)
+    gain = 1.0 if seen is None else float(np.max(seen)) / max(float(np.mean(stated)), 1e-300)
+    return [smallest / max(gain * _choices.DROPPED_FREQUENCY**kind.operator.order, 1e-300)]
+
+
+class Refined(NamedTuple):
+    """The mode, and the observations as they are linearised there.
+
+    Attributes:
+        observed: kinds of observations; the tangents of those that are not linear belong to the function at the mode.
+        blocks: their rows.
+        mode: of the linear model.
+    """
+
+    observed: tuple[Observed, ...]
+    blocks: Blocks
+    mode: Mode
+
+
+def refine(problem: Problem, pulled: PulledBack, start: Refined) -> Refined:
+    r"""Step 3 for operators that are not linear: the mode with tangents at the mode itself, by Gauss-Newton steps.
+
+    The first tangents are at the network, which training has fitted to the same observations; further ones at
+    $g = \mu + \Phi z$, until the objective falls no more. A step that would raise it is halved. Time per step: one pass over
+    the observations that are not linear.
+    """
+    if not any(kind.tangent for kind in problem.observed):
+        return start
+    rank = start.mode.z.size
+
+    def at(z) -> tuple[tuple[Observed, ...], Blocks, float]:
+        shift = to_device(z.astype(pulled.directions.dtype) @ np.asarray(pulled.directions))
+        base = linear_model(problem.model, problem.prior, shift)
+        observed = tuple(kind.around(base) for kind in problem.observed)
+        blocks = data_blocks(problem, pulled.directions, missed=pulled.missed, observed=observed)
+        return observed, blocks, objective(blocks, z)
+
+    z = start.mode.z
+    observed, blocks, value = at(z)
+    for _ in range(_choices.TANGENT_STEPS):
+        step = posterior_mode(blocks, rank).z - z
+        size, moved = 1.0, at(z + step)
+        while size > _choices.SMALLEST_STEP and not moved[2] <= value:
+            size /= 2
+            moved = at(z + size * step)
+        gain = value - moved[2]
+        if not gain >= 0:
+            break
+        z = z + size * step
+        observed, blocks, value = moved
+        if gain <= _choices.TANGENT_TOLERANCE * (1.0 + abs(value)):
+            break
+    local = posterior_mode(blocks, rank)
+    return Refined(observed, blocks, local)
 
 
 def means_at(
@@ -105,21 +174,22 @@ def compare_means(
 
 
 def loss_to_exact(
-    problem: Problem, places: Places, reference: Reference, pulled: PulledBack, normalised: Normalised,
-    mean: Float[np.ndarray, "k q"], precision: Float[np.ndarray, "r r"],
+    problem: Problem, observed: tuple[Observed, ...], places: Places, reference: Reference, pulled: PulledBack,
+    normalised: Normalised, mean: Float[np.ndarray, "k q"], precision: Float[np.ndarray, "r r"],
 ) -> float:  # fmt: skip
     """The loss of log predictive density against the exact process, as far as it can be known cheaply."""
     if reference.sample is None:
-        return latent_loss(problem, places, reference, pulled.seen)
-    targets = problem.data.num_rows * problem.prior.num_outputs
-    if targets > _choices.MOST_TARGETS:
+        return latent_loss(problem, observed, places, reference, pulled)
+    if not reference.complete:
         # The exact process has fewer data than the posterior: both are given the same few.
-        seen = view(problem.model, reference.inputs, pulled.directions, budget=problem.budget)
-        return reference.divergence(seen.features.reshape(-1, seen.features.shape[2]), pulled.missed).forward
+        looks = [(problem.model, reference.points), *((part.kind.model, part.inputs) for part in reference.sample_parts)]
+        if problem.of_values:
+            looks = [(problem.model, np.concatenate([points for _, points in looks]))]
+        seen = [view(model, x, pulled.directions, budget=problem.budget).features for model, x in looks]
+        return reference.divergence(np.concatenate([part.reshape(-1, part.shape[2]) for part in seen]), pulled.missed).forward
     rows = reference.compared_rows(places)
     variance = variance_at(normalised.features[rows], normalised.unexplained[rows], precision, pulled.missed)
-    assert problem.noise is not None
-    return gaussian_loss(reference, mean, variance, typical(problem.noise.variance.ravel()))
+    return gaussian_loss(reference, mean, variance)
 
 
 def curvature_at(mean: str, blocks: Blocks, mode: Mode) -> Float[np.ndarray, "r r"]:

@@ -17,6 +17,8 @@ from fsplaplace.networks._jacobian import push_forward_block as push_forward_blo
 from fsplaplace.networks._jacobian import route as route
 from fsplaplace.networks._jacobian import rows_per_block as rows_per_block
 from fsplaplace.networks._layers import layer_order as layer_order
+from fsplaplace.networks._linear_model import PointFunction as PointFunction
+from fsplaplace.networks._linear_model import linear_model as linear_model
 from fsplaplace.networks._mlp import MLP as MLP
 from fsplaplace.networks._mlp import match_first_layer as match_first_layer
 from fsplaplace.networks._mlp import matched_first_layer as matched_first_layer

@@ -28,3 +28,4 @@ from fsplaplace.operators._operator import Operator as Operator
 from fsplaplace.operators._outputs import combination as combination
 from fsplaplace.operators._outputs import output as output
 from fsplaplace.operators._outputs import value as value
+from fsplaplace.operators._tangent import Tangent as Tangent
