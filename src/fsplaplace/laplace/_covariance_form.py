@@ -46,7 +46,7 @@ def covariance_form(problem: Problem, options: Options) -> Posterior:
     mean = scores.best if options.mean == "auto" else options.mean
     ratios = variance_ratios(stated, places, pulled.seen.features)
     clock.finish("diagnostics")
-    precision = curvature_at(mean, blocks, mode)
+    precision = curvature_at(mean, problem, blocks, mode)
     loss = loss_to_exact(problem, found.observed, places, reference, pulled, normalised, means[mean], precision)
     verdict = verdict_of(problem, reference, loss, ratios, mean=mean)
     weights = posterior_weights(pulled, precision, mode.z)
@@ -85,7 +85,9 @@ def covariance_form(problem: Problem, options: Options) -> Posterior:
 def factor_prior(problem: Problem, options: Options) -> PriorFactor:
     r"""Step 1: $B B^\top \approx \Sigma(C, C)$, as many columns as the noise can tell apart."""
     stated = moments.variance(problem.prior, problem.context)
-    cut = _choices.cut_off(options, [noise for kind in problem.observed for noise in _as_noise_of_values(kind, stated)], stated)
+    cut = _choices.cut_off(
+        options, [noise for kind in problem.observed for noise in _as_noise_of_values(kind, stated)], stated
+    )
     return problem.prior.factor(
         to_device(problem.context),
         rank=options.rank, rtol=cut.rtol, captured=cut.captured, memory_budget=problem.budget,
@@ -168,6 +170,9 @@ def compare_means(
 ) -> MeanScores:
     """Step 4: which of the means is closer to the exact process."""
     losses = {}
+    if any(kind.tangent for kind in problem.observed):
+        # The exact process would be linearised at one of the two means.
+        reference = reference._replace(exact=None)
     if reference.exact is None:
         losses = {"network": objective(at_network(blocks), np.zeros_like(mode.z)), "refined": -mode.log_likelihood}
     return score_means(problem.prior, reference, means, losses)
@@ -182,19 +187,25 @@ def loss_to_exact(
         return latent_loss(problem, observed, places, reference, pulled)
     if not reference.complete:
         # The exact process has fewer data than the posterior: both are given the same few.
-        looks = [(problem.model, reference.points), *((part.kind.model, part.inputs) for part in reference.sample_parts)]
+        looks = [
+            (problem.model, reference.points),
+            *((part.kind.model, part.inputs) for part in reference.sample_parts),
+        ]
         if problem.of_values:
             looks = [(problem.model, np.concatenate([points for _, points in looks]))]
         seen = [view(model, x, pulled.directions, budget=problem.budget).features for model, x in looks]
-        return reference.divergence(np.concatenate([part.reshape(-1, part.shape[2]) for part in seen]), pulled.missed).forward
+        return reference.divergence(
+            np.concatenate([part.reshape(-1, part.shape[2]) for part in seen]), pulled.missed
+        ).forward
     rows = reference.compared_rows(places)
     variance = variance_at(normalised.features[rows], normalised.unexplained[rows], precision, pulled.missed)
     return gaussian_loss(reference, mean, variance)
 
 
-def curvature_at(mean: str, blocks: Blocks, mode: Mode) -> Float[np.ndarray, "r r"]:
-    """Step 5: A where the mean is. Gaussian noise has the same everywhere."""
-    if mean == "network" and not mode.at_prior_mean.gaussian:
+def curvature_at(mean: str, problem: Problem, blocks: Blocks, mode: Mode) -> Float[np.ndarray, "r r"]:
+    """Step 5: A where the mean is. Gaussian noise of linear observations has the same everywhere."""
+    constant = mode.at_prior_mean.gaussian and not any(kind.tangent for kind in problem.observed)
+    if mean == "network" and not constant:
         return local_model(at_network(blocks), np.zeros_like(mode.z)).precision
     return mode.precision
 

@@ -16,7 +16,7 @@ from fsplaplace.laplace._data import Part, Rows, read_rows
 from fsplaplace.likelihoods import Likelihood, Noise
 from fsplaplace.networks import Model, PointFunction
 from fsplaplace.observations import Observation
-from fsplaplace.operators import Operator, Tangent, value
+from fsplaplace.operators import Operator, Tangent, Value, value
 from fsplaplace.prior import Prior, moments
 from fsplaplace.training import check_widths, settle
 
@@ -46,7 +46,7 @@ class Observed:
     @property
     def of_values(self) -> bool:
         """Whether these are values of the function."""
-        return self.operator is value
+        return isinstance(self.operator, Value)
 
     @property
     def tangent(self) -> bool:
@@ -122,15 +122,12 @@ def _observed(
         operator = settle(observation.of, model, prior, points)
         if not operator.linear:
             operator = Tangent(operator, PointFunction(model))
-        seen = model if operator is value else model.through(operator)
+        seen = model if isinstance(operator, Value) else model.through(operator)
         few = data.take(np.arange(min(3, data.num_rows)))
         check_widths(seen, None, observation.likelihood, to_device(few.inputs), few.targets)
     except (TypeError, ValueError) as error:
         raise type(error)(f"{name} ({observation.of.name}): {error}") from error
-    if operator is value:
-        stated = True
-    else:
-        stated = _stated(prior, operator, few.inputs)
+    stated = isinstance(operator, Value) or _stated(prior, operator, few.inputs)
     return Observed(operator, seen, prior, observation.likelihood, data, stated, f"{name} ({operator.name})")
 
 
@@ -168,5 +165,3 @@ def all_inputs(kinds: Sequence[Observed]) -> Rows:
 
 def _without_targets(inputs) -> Part:
     return Part(inputs, np.zeros((len(inputs), 0), inputs.dtype))
-
-

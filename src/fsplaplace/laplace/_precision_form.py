@@ -62,9 +62,7 @@ def precision_form(problem: Problem, rank: int | None) -> Posterior:
     stated = moments.variance(prior, places.stacked)
     ratios = variance_ratios(stated, places, np.asarray(implied, dtype=np.float64))
     reference, loss = reference_at(problem, places), math.nan
-    if (
-        reference.exact is not None and reference.complete
-    ):
+    if reference.exact is not None and reference.complete:
         compared = to_device(reference.compared_points(places))
         variance = np.sum(np.asarray(push_forward(model, compared, scale, budget=budget), np.float64) ** 2, axis=2)
         mean = np.asarray(model(compared), np.float64)

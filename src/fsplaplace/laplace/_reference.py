@@ -175,9 +175,7 @@ class Reference(NamedTuple):
         return int(np.argmin(np.where(as_good, errors, np.inf)))
 
 
-def reference_at(
-    problem: Problem, places: Places, observed: tuple[Observed, ...] | None = None
-) -> Reference:
+def reference_at(problem: Problem, places: Places, observed: tuple[Observed, ...] | None = None) -> Reference:
     """The reference at guard points and some of the context. Time cubic in the number of targets, of which at most 2,000
     are used, or 1,000 evenly spaced ones.
 
@@ -198,9 +196,13 @@ def reference_at(
     where = np.concatenate([points, places.context[witnesses]])
     stated = _joint(problem, where, given)
     size, before = points.shape[0] * q, where.shape[0] * q
-    targets, noise = (np.concatenate(each) for each in zip(*((part.targets, part.noise) for part in given), strict=True))
+    targets, noise = (
+        np.concatenate(each) for each in zip(*((part.targets, part.noise) for part in given), strict=True)
+    )
     # The few rows that ridges are compared on, and where each of their targets is.
-    few = [evenly(np.arange(len(part.inputs)), each) for part, each in zip(given, _shares(kinds, few=True), strict=True)]
+    few = [
+        evenly(np.arange(len(part.inputs)), each) for part, each in zip(given, _shares(kinds, few=True), strict=True)
+    ]
     starts = np.cumsum([0, *(part.targets.size for part in given)])
     kept = np.concatenate([start + part.positions(rows) for part, start, rows in zip(given, starts, few, strict=False)])
     exact = stated.given(before + kept, targets[kept], noise[kept])

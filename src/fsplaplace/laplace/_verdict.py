@@ -38,9 +38,9 @@ def verdict_of(problem: Problem, reference: Reference, loss: float, ratios: dict
         reasons = ["it was compared with the prior's variances only" + _unseen(problem)]
     else:
         of_what = "of the latent function" if reference.exact is None else "for each new target"
-        given = " given the same observations" * (not problem.of_values)
-        linearised = ", linearised alike," * any(kind.tangent for kind in problem.observed)
-        reasons = [f"about {loss:.2g} nats {of_what} from the exact Gaussian process with this prior{given}{linearised}"]
+        given = "" if problem.of_values else " given the same observations"
+        given += ", linearised at the same function" * any(kind.tangent for kind in problem.observed)
+        reasons = [f"about {loss:.2g} nats {of_what} from the exact Gaussian process with this prior{given}"]
     if level == "good":
         return Verdict(level, loss, tuple(reasons), ())
     low, high = (
@@ -70,9 +70,7 @@ def _holds(ratios: dict[str, Ratio]) -> bool:
     return all(low <= float(ratio.smallest) and float(ratio.largest) <= high for ratio in ratios.values())
 
 
-def gaussian_loss(
-    reference: Reference, mean: Float[np.ndarray, "k q"], variance: Float[np.ndarray, "k q"]
-) -> float:
+def gaussian_loss(reference: Reference, mean: Float[np.ndarray, "k q"], variance: Float[np.ndarray, "k q"]) -> float:
     """Forward divergence from the exact process for a new target, at the judged points or at the witnesses, where it is larger.
 
     Args:
@@ -103,7 +101,11 @@ def latent_loss(
     """
     if not all(kind.stated for kind in observed):
         return math.nan
-    few = _few_values(problem, places, reference, pulled) if problem.of_values else _few(problem, observed, reference, pulled)
+    few = (
+        _few_values(problem, places, reference, pulled)
+        if problem.of_values
+        else _few(problem, observed, reference, pulled)
+    )
     stated = np.diagonal(few.covariance)
     exact = np.linalg.cholesky(few.covariance + np.diag(_choices.LATENT_JITTER * stated))
     features, unexplained = normalise(few.features, stated)

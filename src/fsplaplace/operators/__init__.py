@@ -25,6 +25,7 @@ from fsplaplace.operators._derivatives import partial as partial
 from fsplaplace.operators._integrals import average as average
 from fsplaplace.operators._integrals import integral as integral
 from fsplaplace.operators._operator import Operator as Operator
+from fsplaplace.operators._outputs import Value as Value
 from fsplaplace.operators._outputs import combination as combination
 from fsplaplace.operators._outputs import output as output
 from fsplaplace.operators._outputs import value as value

@@ -202,5 +202,7 @@ def _tried(operator: Operator, rows: Float[np.ndarray, "k ..."], num_outputs: in
 
 def _custom(function, is_linear: bool | None, order: int | None, name: str | None) -> Custom:
     if not callable(function):
-        raise TypeError(f"operators: the operator is a {type(function).__name__}; pass a function `lambda f: lambda x: ...`")
+        raise TypeError(
+            f"operators: the operator is a {type(function).__name__}; pass a function `lambda f: lambda x: ...`"
+        )
     return Custom(function, name or getattr(function, "__name__", type(function).__name__), is_linear, order)

@@ -68,7 +68,9 @@ class Integral(Operator):
         few = jnp.asarray(points[:: max(1, len(points) // 256)])
         lower, upper = map(np.asarray, jax.vmap(lambda x: self._bounds(x, columns))(few))
         if not np.all(lower < upper):
-            raise ValueError(f"operators.{self.name}: a lower bound is not below the upper one at some x; check the functions")
+            raise ValueError(
+                f"operators.{self.name}: a lower bound is not below the upper one at some x; check the functions"
+            )
         width = np.max(upper - lower, axis=0)
         periods = float(np.max(width / np.asarray(lengthscale)[list(columns)], initial=0.0))
         nodes = min(_NODES + math.ceil(_NODES_PER_LENGTHSCALE * periods), _MOST_NODES)

@@ -78,7 +78,9 @@ def combination(weights: ArrayLike) -> Combination:
     """A sensor that sees a weighted sum of the outputs, `combination([1, 1])`, or several, one row of weights for each."""
     matrix = np.atleast_2d(np.asarray(weights, dtype=float))
     if matrix.ndim != 2 or not np.all(np.isfinite(matrix)):
-        raise ValueError(f"operators.combination: weights have shape {matrix.shape}; pass finite numbers, (q,) or (k, q)")
+        raise ValueError(
+            f"operators.combination: weights have shape {matrix.shape}; pass finite numbers, (q,) or (k, q)"
+        )
     return Combination(jnp.asarray(matrix))
 
 

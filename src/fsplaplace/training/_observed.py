@@ -4,18 +4,52 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float, Shaped
 
 from fsplaplace import kernels
-from fsplaplace.host import in_float64
-from fsplaplace.networks import Model
+from fsplaplace.host import cast, in_float64, to_device
+from fsplaplace.networks import Model, warn_if_coarse
+from fsplaplace.observations import Observation
 from fsplaplace.operators import Operator, settled
 from fsplaplace.prior import Prior
+from fsplaplace.training._problem import check_widths
 
 # Inputs at which an operator is tried.
 _TRIED = 8
 # The step, in spreads of the inputs, over which the covariance of an observation with itself must not jump.
 _STEP, _JUMP = 1e-4, 0.5
+
+
+class TrainingRows(eqx.Module):
+    """Inputs and targets of one kind of observation.
+
+    Attributes:
+        operator: what is observed of the function.
+        X: where.
+        targets: what was observed.
+    """
+
+    operator: Operator
+    X: Float[Array, "n ..."]
+    targets: Shaped[Array, "n ..."]
+
+    def rows(self, index) -> tuple[Float[Array, "b ..."], Shaped[Array, "b ..."]]:
+        """Inputs and targets of some rows; of all for None."""
+        return (self.X, self.targets) if index is None else (self.X[index], self.targets[index])
+
+
+def observed_rows(model: Model, prior: Prior, observation: Observation, name: str) -> TrainingRows:
+    """An observation, checked, with its operator settled."""
+    try:
+        inputs = model.check_inputs(observation.X)
+        warn_if_coarse(np.asarray(observation.X), model.dtype)
+        targets = observation.likelihood.check_targets(observation.y, num_rows=inputs.shape[0])
+        operator = settle(observation.of, model, prior, np.asarray(inputs))
+        targets = cast(to_device(targets), model.dtype)
+        check_widths(model.through(operator), None, observation.likelihood, inputs, targets)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{name} ({observation.of.name}): {error}") from error
+    return TrainingRows(operator, inputs, targets)
 
 
 def settle(operator: Operator, model: Model, prior: Prior | None, points: Float[np.ndarray, "n ..."]) -> Operator:
@@ -64,14 +98,18 @@ def check_finite_variance(operator: Operator, prior: Prior, points: Float[np.nda
 def _near_covariances(prior: Prior, operator: Operator, points):
     flat = points.reshape(len(points), -1)
     spread = np.ptp(flat, axis=0)
-    step = (_STEP * np.where(spread > 0, spread, 1.0) * _lengthscale_fraction(prior, flat)).reshape(1, *points.shape[1:])
+    step = (_STEP * np.where(spread > 0, spread, 1.0) * _lengthscale_fraction(prior, flat)).reshape(
+        1, *points.shape[1:]
+    )
     return _covariances(prior.through(operator), jnp.asarray(points), jnp.asarray(points + step))
 
 
 def _lengthscale_fraction(prior: Prior, flat):
     scales = _lengthscales(prior, flat.shape[1])
     spread = np.ptp(flat, axis=0)
-    return np.where(np.isfinite(scales) & (spread > 0), np.minimum(1.0, scales / np.where(spread > 0, spread, 1.0)), 1.0)
+    return np.where(
+        np.isfinite(scales) & (spread > 0), np.minimum(1.0, scales / np.where(spread > 0, spread, 1.0)), 1.0
+    )
 
 
 @eqx.filter_jit
