@@ -56,8 +56,8 @@ LARGEST_RIDGE = -4
 # Ridges whose divergence is at most this many times the lowest are as good: of them the one closest to the prior is taken,
 # because a spike of the covariance between guard points does not show in the divergence.
 AS_GOOD = 1.2
-# Numbers of directions are rounded up to a multiple of this with zeros when they pass through the network, so that fits of
-# similar rank share compiled programs; only up to this many bytes, where compiling takes longer than copying.
+# Numbers of directions are rounded up with zeros, so that fits of similar rank share compiled programs: to a multiple of this,
+# and of a quarter of a power of two beyond; only up to this many bytes, where compiling takes longer than copying.
 RANK_MULTIPLE, LARGEST_PADDED = 16, 2**24
 # Bytes up to which BLAS on the host has combined directions before XLA would have compiled the product.
 LARGEST_ON_HOST = 2**24
@@ -77,8 +77,9 @@ MEAN_JITTER = 1e-4
 # ----------------------------------------------------------------------------------------------------------- data and mode
 # Arrays of data up to this many bytes are checked and converted once, larger ones in parts of this size at every pass.
 HELD = 16 * 2**20
-# Newton steps of the mode, and the decrement (relative to the objective) below which it has arrived.
-NEWTON_STEPS, NEWTON_TOLERANCE = 50, 1e-8
+# Newton steps of the mode, and the decrement (relative to the objective) below which it has arrived: the mode is then right to
+# the square root of it.
+NEWTON_STEPS, NEWTON_TOLERANCE = 50, 1e-14
 # Gauss-Newton steps for operators that are not linear, the gain (relative to the objective) below which they have arrived,
 # and the smallest part of a step that is tried.
 TANGENT_STEPS, TANGENT_TOLERANCE, SMALLEST_STEP = 30, 1e-7, 1e-3
@@ -176,6 +177,14 @@ def cut_off(options: Options, noises: Sequence[float], stated: np.ndarray) -> Cu
         rtol = float(np.clip(hidden, SMALLEST_CUT, LARGEST_CUT))
     rtol = LARGEST_CUT if rtol is None else rtol
     return CutOff(rtol, 1 - min(MISSED_SHARE, rtol * stated.size))
+
+
+def rounded_rank(rank: int, bytes_per_direction: float) -> int:
+    """How many directions are stored for so many, the others being zero: at most a quarter more, or up to 16."""
+    if rank * bytes_per_direction > LARGEST_PADDED:
+        return rank
+    multiple = max(RANK_MULTIPLE, 2 ** (max(rank, 1).bit_length() - 3))
+    return -(-rank // multiple) * multiple
 
 
 def num_training(num_points: int, num_outputs: int) -> int:

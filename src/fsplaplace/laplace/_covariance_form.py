@@ -2,7 +2,6 @@
 
 from typing import NamedTuple
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -10,6 +9,7 @@ from jaxtyping import Array, Float
 from fsplaplace.host import itemsize, to_device
 from fsplaplace.laplace import _choices
 from fsplaplace.laplace._choices import Options
+from fsplaplace.laplace._conditioning import turn
 from fsplaplace.laplace._cost import Cost
 from fsplaplace.laplace._diagnostics import Clock, Diagnostics, misfit_to_noise, variance_ratios
 from fsplaplace.laplace._features import Blocks, Normalised, View, data_blocks, normalise, view
@@ -57,7 +57,7 @@ def covariance_form(problem: Problem, options: Options) -> Posterior:
         likelihood=problem.likelihood,
         scale=weights.scale,
         shift=weights.shift if mean == "refined" else jnp.zeros_like(weights.shift),
-        information=to_device(weights.eigenvalues, problem.model.dtype),
+        information=to_device(weights.information, problem.model.dtype),
         context_points=to_device(problem.context),
         log_evidence=to_device(mode.log_evidence, problem.model.dtype),
         diagnostics=Diagnostics(
@@ -214,14 +214,16 @@ class Weights(NamedTuple):
     r"""The posterior over the weights, $\mathcal N(s, S S^\top)$ in the linear model.
 
     Attributes:
-        scale: $S^\top$, rows $s_j$ with $S S^\top = S_0 A^{-1} S_0^\top$, (r, p).
+        scale: $S^\top$, rows $s_j$ with $S S^\top = S_0 A^{-1} S_0^\top$, then rows of zeros that round r up, (k, p).
         shift: $S_0 z^\star$, (p,).
-        eigenvalues: of A: prior over posterior variance along each row of `scale`.
+        information: prior over posterior variance along each row of `scale`: eigenvalues of A, and 1 for rows of zeros, (k,).
+        eigenvalues: of A.
         eigenvectors: of A, in columns.
     """
 
-    scale: Float[Array, "r p"]
+    scale: Float[Array, "k p"]
     shift: Float[Array, " p"]
+    information: Float[np.ndarray, " k"]
     eigenvalues: Float[np.ndarray, " r"]
     eigenvectors: Float[np.ndarray, "r r"]
 
@@ -233,21 +235,12 @@ class Weights(NamedTuple):
 
 def posterior_weights(pulled: PulledBack, precision: Float[np.ndarray, "r r"], z: Float[np.ndarray, " r"]) -> Weights:
     r"""Step 6: $A = Q \Lambda Q^\top$, $S = S_0 Q \Lambda^{-1/2}$."""
-    directions = pulled.directions
     eigenvalues, eigenvectors = np.linalg.eigh(precision)
-    rotation = (eigenvectors / np.sqrt(eigenvalues)).T.astype(directions.dtype)
-    to_mode = z.astype(directions.dtype)
-    if directions.nbytes > _choices.LARGEST_ON_HOST:
-        scale, shift = _combine(directions, to_device(rotation), to_device(to_mode))
-    else:
-        rows = np.asarray(directions)
-        scale, shift = to_device(rotation @ rows), to_device(to_mode @ rows)
-    return Weights(scale, shift, eigenvalues, eigenvectors)
-
-
-@eqx.filter_jit
-def _combine(directions, rotation, to_mode):
-    return rotation @ directions, to_mode @ directions
+    directions, rank = pulled.directions, eigenvalues.size
+    more = _choices.rounded_rank(rank, directions.nbytes / rank) - rank
+    rotation = np.pad((eigenvectors / np.sqrt(eigenvalues)).T, ((0, more), (0, 0)))
+    scale, shift = turn(directions, rotation, z)
+    return Weights(scale, shift, np.pad(eigenvalues, (0, more), constant_values=1.0), eigenvalues, eigenvectors)
 
 
 def _solver(problem: Problem, options: Options) -> str:

@@ -51,8 +51,8 @@ def view(model: Model, x: Float[np.ndarray, "n ..."], directions: Directions, *,
     if route(model, x, rank) == "convolutions":
         parts = outputs_and_products(model, x, jnp.asarray(directions), budget=budget)
         return View(*(np.asarray(part, dtype=np.float64) for part in parts))
-    if directions.nbytes <= _choices.LARGEST_PADDED:
-        directions = np.pad(np.asarray(directions), ((0, -rank % _choices.RANK_MULTIPLE), (0, 0)))
+    if (stored := _choices.rounded_rank(rank, directions.nbytes / rank)) > rank:
+        directions = np.pad(np.asarray(directions), ((0, stored - rank), (0, 0)))
     rows = rows_per_block(model, x, directions.shape[0], budget)
     padded = pad_rows(np.asarray(x), max(rows, x.shape[0]))
     outputs, features = map_rows(functools.partial(_view_block, model, directions=directions), padded, rows=rows)
@@ -165,11 +165,16 @@ def _block(kind: Observed, rows: Part, seen: View, likelihood: Likelihood, misse
     if stated is not None:
         features, unexplained = normalise(features, stated)
         if noise is not None and missed == "noise":
-            added = unexplained / noise.variance
-            log_normaliser = noise.log_normaliser - 0.5 * float(np.sum(np.log1p(added)))
-            noise = noise._replace(variance=noise.variance * (1 + added), log_normaliser=log_normaliser)
+            noise = with_missed(noise, unexplained)
     network, offset = seen.outputs + kind.constant(rows.inputs), kind.mean(rows.inputs)
     return Block(network, offset, features, np.asarray(rows.targets), likelihood, noise)
+
+
+def with_missed(noise: Noise, unexplained: Float[np.ndarray, "n q"]) -> Noise:
+    """Gaussian noise with the variance that the features miss added to it."""
+    added = unexplained / noise.variance
+    log_normaliser = noise.log_normaliser - 0.5 * float(np.sum(np.log1p(added)))
+    return noise._replace(variance=noise.variance * (1 + added), log_normaliser=log_normaliser)
 
 
 class Normalised(NamedTuple):
