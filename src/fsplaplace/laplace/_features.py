@@ -166,8 +166,7 @@ def _block(kind: Observed, rows: Part, seen: View, likelihood: Likelihood, misse
         features, unexplained = normalise(features, stated)
         if noise is not None and missed == "noise":
             noise = with_missed(noise, unexplained)
-    network, offset = seen.outputs + kind.constant(rows.inputs), kind.mean(rows.inputs)
-    return Block(network, offset, features, np.asarray(rows.targets), likelihood, noise)
+    return Block(seen.outputs, kind.mean(rows.inputs), features, np.asarray(rows.targets), likelihood, noise)
 
 
 def with_missed(noise: Noise, unexplained: Float[np.ndarray, "n q"]) -> Noise:

@@ -1,7 +1,7 @@
 r"""Kinds of observations: values of the function, and what operators make of it, each as rows with a likelihood.
 
-An operator L that is not linear stands here as its tangent at a function g, $L[f] \approx c + L'_g[f]$ with
-$c = L[g] - L'_g[g]$; everything else in this room sees linear operators only.
+An operator L that is not linear stands here as its tangent at a function g, $L[f] \approx L[g] + L'_g[f - g]$: everything else
+in this room sees operators that are linear or affine.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from fsplaplace.networks import Model, PointFunction
 from fsplaplace.observations import Observation
 from fsplaplace.operators import Operator, Tangent, Value, value
 from fsplaplace.prior import Prior, moments
-from fsplaplace.training import check_widths, settle
+from fsplaplace.training import check_widths, is_stated, settle
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Observed:
     """Rows of one kind.
 
     Attributes:
-        operator: what is observed of the function; linear.
+        operator: what is observed of the function; linear, or a tangent.
         model: the network seen through it.
         prior: of the function.
         likelihood: of the targets.
@@ -73,14 +73,10 @@ class Observed:
         return self.likelihood.noise((self.data.num_rows, self.num_outputs))
 
     def mean(self, x: Float[np.ndarray, "n ..."]) -> Float[np.ndarray, "n k"]:
-        r"""$L[\mu](x)$, or $c(x) + L'_g[\mu](x)$: what is observed of the prior mean."""
+        r"""$L[\mu](x)$: what is observed of the prior mean."""
         if self.of_values:
             return moments.mean(self.prior, x)
-        return moments.mean_of(self.prior, self.operator, x) + self.constant(x)
-
-    def constant(self, x: Float[np.ndarray, "n ..."]) -> Float[np.ndarray, "n k"] | float:
-        """c(x); zero for linear operators."""
-        return moments.constant_of(self.operator, x) if isinstance(self.operator, Tangent) else 0.0
+        return moments.mean_of(self.prior, self.operator, x)
 
     def variance(self, x: Float[np.ndarray, "n ..."]) -> Float[np.ndarray, "n k"] | None:
         """Prior variance of what is observed, or None if the kernel does not say."""
@@ -127,17 +123,8 @@ def _observed(
         check_widths(seen, None, observation.likelihood, to_device(few.inputs), few.targets)
     except (TypeError, ValueError) as error:
         raise type(error)(f"{name} ({observation.of.name}): {error}") from error
-    stated = isinstance(operator, Value) or _stated(prior, operator, few.inputs)
+    stated = isinstance(operator, Value) or is_stated(prior, operator, few.inputs)
     return Observed(operator, seen, prior, observation.likelihood, data, stated, f"{name} ({operator.name})")
-
-
-def _stated(prior: Prior, operator: Operator, points: Float[np.ndarray, "k ..."]) -> bool:
-    """Whether JAX can take the kernel through the operator."""
-    try:
-        variance = moments.variance_of(prior, operator, points)
-    except (TypeError, ValueError, NotImplementedError):
-        return False
-    return bool(np.all(np.isfinite(variance)) and np.all(variance >= 0))
 
 
 def all_inputs(kinds: Sequence[Observed]) -> Rows:

@@ -1,6 +1,8 @@
 """The posterior over functions: predictive, samples, covariance."""
 
+import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Literal
 
 import equinox as eqx
@@ -19,8 +21,19 @@ from fsplaplace.laplace._diagnostics import Diagnostics, Verdict
 from fsplaplace.laplace._leave_one_out import LeaveOneOut, leave_one_out
 from fsplaplace.laplace._linear_model import LinearModel, Local, Seen, local_at, see_block
 from fsplaplace.likelihoods import Bernoulli, Categorical, Likelihood
-from fsplaplace.networks import Model, map_rows, outputs_and_products, push_forward, route, rows_per_block
-from fsplaplace.prior import Prior
+from fsplaplace.networks import (
+    Model,
+    PointFunction,
+    linear_model,
+    map_rows,
+    outputs_and_products,
+    push_forward,
+    route,
+    rows_per_block,
+)
+from fsplaplace.operators import Operator, Tangent, Value, as_operator
+from fsplaplace.prior import Prior, SeenPrior
+from fsplaplace.training import is_stated, settle
 
 # Rows of new data are padded to a multiple of this: fewer programs, and a network is fast on so few.
 _ROWS_MULTIPLE = 16
@@ -118,27 +131,40 @@ class Posterior(eqx.Module):
         """Number of directions with posterior variance; `scale` may have more rows, of zeros."""
         return int(self.diagnostics.rank)
 
-    def predict(self, x: ArrayLike, *, memory_budget: float | None = None) -> Prediction:
+    def predict(
+        self, x: ArrayLike, *, of: Operator | Callable | None = None, memory_budget: float | None = None
+    ) -> Prediction:
         r"""Mean and marginal variance at inputs (n, ...), in blocks of rows that fit the budget.
+
+        Args:
+            x: where.
+            of: what to predict of the function, an operator of `fsplaplace.operators` or `lambda f: lambda x: ...`: a
+                derivative, a divergence, an integral. One that is not linear is linearised at the mean. Under `jax.jit` of a
+                posterior operators are not tried out first: state what they are, and the nodes of integrals.
+            memory_budget: bytes; a quarter of RAM by default.
 
         Works inside `jax.jit` and `jax.vmap`, and is differentiable in x. Time: one forward and r tangent passes (for one
         or two outputs a reverse pass and a matrix product); memory: $O(n q)$ and one block.
         """
-        x, budget, linear = self._check_inputs(x), resolve_budget(memory_budget), self._linear_model
-        if self._by_convolutions(x):
-            return _predict(linear, x, self._seen(x, budget))
-        rows = rows_per_block(self.model, x, self.scale.shape[0], budget)
+        x, budget, linear = self._check_inputs(x), resolve_budget(memory_budget), self._through(of)
+        if _by_convolutions(linear, x):
+            return _predict(linear, x, _see(linear, x, budget))
+        rows = rows_per_block(linear.model, x, self.scale.shape[0], budget)
         return map_rows(functools.partial(_predict_block, linear), x, rows=rows)
 
-    def covariance(self, x: ArrayLike, *, joint: bool = True) -> Float[Array, "n q n q"] | Float[Array, "n q q"]:
+    def covariance(
+        self, x: ArrayLike, *, joint: bool = True, of: Operator | Callable | None = None
+    ) -> Float[Array, "n q n q"] | Float[Array, "n q q"]:
         """Covariance of the function between all points and outputs, or (`joint=False`) between outputs at each point.
+
+        Of what an operator makes of the function, if `of` is one, as in `predict`.
 
         What the features cannot carry is unrelated between different inputs. Memory $O(n^2 q^2)$, or $O(n q^2)$.
         """
-        x = self._check_inputs(x)
-        return _covariance(self._linear_model, x, self._seen(x, resolve_budget(None)), joint)
+        x, linear = self._check_inputs(x), self._through(of)
+        return _covariance(linear, x, _see(linear, x, resolve_budget(None)), joint)
 
-    def joint(self, x: ArrayLike) -> Joint:
+    def joint(self, x: ArrayLike, *, of: Operator | Callable | None = None) -> Joint:
         """Mean and joint covariance at sets of inputs, (..., n, d), from one Jacobian: sets are independent of each other.
 
         Works inside `jax.jit` and `jax.vmap`, and is differentiable in x. Time: that of `predict`; memory: the features of all
@@ -148,10 +174,12 @@ class Posterior(eqx.Module):
         if x.ndim < width:
             raise ValueError(f"Posterior.joint: x has shape {x.shape}; pass sets of inputs, (..., n, d)")
         sets = x.shape[: x.ndim - width]
-        rows = self._check_inputs(x.reshape(-1, *x.shape[x.ndim - width + 1 :]))
-        return _joint(self._linear_model, rows, self._seen(rows, resolve_budget(None)), sets)
+        rows, linear = self._check_inputs(x.reshape(-1, *x.shape[x.ndim - width + 1 :])), self._through(of)
+        return _joint(linear, rows, _see(linear, rows, resolve_budget(None)), sets)
 
-    def condition(self, X: ArrayLike, y: ArrayLike, likelihood: Likelihood | None = None) -> "Posterior":
+    def condition(
+        self, X: ArrayLike, y: ArrayLike, likelihood: Likelihood | None = None, *, of: Operator | Callable | None = None
+    ) -> "Posterior":
         r"""The posterior given more data: in the linear model, without training and without new features.
 
         With Gaussian noise and the refined mean it equals `laplace` on all data with the same features, `log_evidence` included.
@@ -167,6 +195,7 @@ class Posterior(eqx.Module):
             X: new inputs, (n, ...).
             y: their targets.
             likelihood: of these targets; the posterior's own by default. Predictions keep the posterior's.
+            of: what was observed of the function, as in `predict`; then the likelihood must be given, in its units.
 
         Time $O(n q r^2 + r^3 + r^2 p)$, memory $O(n q r + r p)$.
 
@@ -174,15 +203,20 @@ class Posterior(eqx.Module):
             >>> later = posterior.condition(X_new, y_new)  # doctest: +SKIP
         """
         own = likelihood is None
+        if own and of is not None:
+            raise ValueError(
+                "Posterior.condition: likelihood is None, but the posterior's own is of values; pass the likelihood of what "
+                "the operator sees"
+            )
         chosen = self.likelihood if likelihood is None else likelihood
         if own and chosen.rows(slice(0, 1)) is not chosen:
             raise ValueError(
                 f"Posterior.condition: {type(chosen).__name__} has a parameter for each training row; pass the likelihood of "
                 "the new rows as likelihood"
             )
-        x = self._check_inputs(X)
-        targets = self._check_targets(y, chosen, x.shape[0], caller="condition")
-        found = condition(self._linear_model, self._local(x), targets, chosen)
+        x, linear = self._check_inputs(X), self._through(of)
+        targets = self._check_targets(y, chosen, x.shape[0], linear.model.num_outputs(x), caller="condition")
+        found = condition(linear, _local(linear, x), targets, chosen)
         rows = self.diagnostics.rows_since + x.shape[0]
         return eqx.tree_at(
             lambda tree: (tree.scale, tree.shift, tree.information, tree.log_evidence, tree.diagnostics.rows_since),
@@ -206,7 +240,8 @@ class Posterior(eqx.Module):
         """
         chosen = self.likelihood if likelihood is None else likelihood
         x = self._check_inputs(X)
-        targets, q = self._check_targets(y, chosen, x.shape[0], caller="leave_one_out"), self.prior.num_outputs
+        q = self.prior.num_outputs
+        targets = self._check_targets(y, chosen, x.shape[0], q, caller="leave_one_out")
         if chosen.noise((x.shape[0], q)) is None:
             raise ValueError(
                 f"Posterior.leave_one_out: {type(chosen).__name__} has no closed form; fit without the datum, or use Gaussian"
@@ -215,21 +250,25 @@ class Posterior(eqx.Module):
         linear, inputs = self._linear_model, np.asarray(x)
         for start in range(0, x.shape[0], size):
             part = slice(start, start + size)
-            local = self._local(to_device(inputs[part]))
+            local = _local(linear, to_device(inputs[part]))
             found.append(leave_one_out(linear, local, targets[part], chosen.rows(part), first=start))
         return found[0] if len(found) == 1 else jax.tree.map(lambda *leaves: to_device(np.concatenate(leaves)), *found)
 
-    def sample(self, x: ArrayLike, *, key: PRNGKeyArray, num_samples: int = 1) -> Float[Array, "s n q"]:
+    def sample(
+        self, x: ArrayLike, *, key: PRNGKeyArray, num_samples: int = 1, of: Operator | Callable | None = None
+    ) -> Float[Array, "s n q"]:
         """Functions with the posterior's mean and covariance; the same key gives the same functions at any x.
+
+        With `of`, as in `predict`, the same key gives what the operator makes of the same functions.
 
         What the features cannot carry shows as white noise that belongs to the input: rough where the network is too small
         for its prior. Time: that of `predict`.
         """
         if num_samples < 1:
             raise ValueError(f"Posterior.sample: num_samples is {num_samples}; pass 1 or more")
-        x = self._check_inputs(x)
-        seen = self._seen(x, resolve_budget(None))
-        return jnp.moveaxis(_sample(self._linear_model, x, seen, key, np.arange(num_samples)), 1, 0)
+        x, linear = self._check_inputs(x), self._through(of)
+        seen = _see(linear, x, resolve_budget(None))
+        return jnp.moveaxis(_sample(linear, x, seen, key, np.arange(num_samples)), 1, 0)
 
     def predict_proba(
         self,
@@ -254,7 +293,7 @@ class Posterior(eqx.Module):
         if num_samples < 1:
             raise ValueError(f"Posterior.predict_proba: num_samples is {num_samples}; pass 1 or more")
         x = self._check_inputs(x)
-        seen = self._seen(x, resolve_budget(None))
+        seen = _see(self._linear_model, x, resolve_budget(None))
         link = jax.nn.sigmoid if isinstance(self.likelihood, Bernoulli) else functools.partial(jax.nn.softmax, axis=-1)
         if method == "probit":
             found = _predict(self._linear_model, x, seen)
@@ -272,28 +311,19 @@ class Posterior(eqx.Module):
             )
         return x
 
-    def _check_targets(self, y, likelihood: Likelihood, num_rows: int, *, caller: str):
+    def _check_targets(self, y, likelihood: Likelihood, num_rows: int, width: int, *, caller: str):
         if not isinstance(likelihood, Likelihood):
             raise TypeError(f"Posterior.{caller}: likelihood must be a Likelihood, but got {type(likelihood).__name__}")
         if isinstance(y, Tracer):
             return y
         targets = likelihood.check_targets(y, num_rows=num_rows)
-        wanted, width = likelihood.num_outputs(targets), self.prior.num_outputs
+        wanted = likelihood.num_outputs(targets)
         if wanted not in (None, width):
             raise ValueError(
-                f"Posterior.{caller}: the posterior has {width} outputs, but {type(likelihood).__name__} needs {wanted} for this "
+                f"Posterior.{caller}: what is predicted has {width} outputs, but {type(likelihood).__name__} needs {wanted} for this "
                 "y; change the shape of y"
             )
         return targets
-
-    def _local(self, x) -> Local:
-        """The process at all rows; their number is rounded up on the way, so that other data share the program."""
-        count, budget = x.shape[0], resolve_budget(None)
-        if isinstance(x, Tracer) or isinstance(self.scale, Tracer) or self._by_convolutions(x):
-            return local_at(self._linear_model, x, self._seen(x, budget))
-        x = pad_rows(np.asarray(x), -(-count // _ROWS_MULTIPLE) * _ROWS_MULTIPLE)
-        found = local_at(self._linear_model, x, self._seen(x, budget))
-        return Local(*(np.asarray(part)[:count] for part in found))
 
     @property
     def _linear_model(self) -> LinearModel:
@@ -302,18 +332,24 @@ class Posterior(eqx.Module):
             refined=self.diagnostics.mean == "refined", missed_as_noise=self.diagnostics.missed_as_noise,
         )  # fmt: skip
 
-    def _by_convolutions(self, x) -> bool:
-        """Whether products are taken a few directions at a time, outside of `jax.jit`."""
-        traced = isinstance(x, Tracer) or isinstance(self.scale, Tracer)
-        return not traced and route(self.model, x, self.scale.shape[0]) == "convolutions"
-
-    def _seen(self, x, budget: float) -> Seen:
-        """Outputs, shift and features at all rows."""
-        if self._by_convolutions(x):
-            network, features = outputs_and_products(self.model, x, self.scale, budget=budget)
-            return Seen(network, push_forward(self.model, x, self.shift[None], budget=budget)[:, :, 0], features)
-        rows = rows_per_block(self.model, x, self.scale.shape[0], budget)
-        return map_rows(functools.partial(see_block, self._linear_model), x, rows=rows)
+    def _through(self, of: Operator | Callable | None) -> LinearModel:
+        """The linear model of what an operator makes of the function."""
+        linear, operator = self._linear_model, as_operator(of)
+        if isinstance(operator, Value):
+            return linear
+        concrete = not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(self))
+        if concrete:
+            operator = settle(operator, self.model, self.prior, np.asarray(self.context_points))
+        if not operator.linear:
+            base = linear_model(self.model, self.prior if linear.refined else None, self.shift)
+            operator = Tangent(operator, PointFunction(base))
+        stated = not concrete or is_stated(self.prior, operator, np.asarray(self.context_points))
+        return dataclasses.replace(
+            linear,
+            model=self.model.through(operator),
+            prior=SeenPrior(self.prior, operator, stated),
+            likelihood=None,
+        )
 
     @property
     def misfit_to_noise(self) -> float | None:
@@ -342,6 +378,31 @@ class Posterior(eqx.Module):
 
     def __repr__(self) -> str:
         return f"Posterior({self.model.name}, {self.model.num_params} weights, rank {self.diagnostics.rank}, {self.diagnostics.form} form)"
+
+
+def _by_convolutions(linear: LinearModel, x) -> bool:
+    """Whether products are taken a few directions at a time, outside of `jax.jit`."""
+    traced = isinstance(x, Tracer) or isinstance(linear.scale, Tracer)
+    return not traced and route(linear.model, x, linear.scale.shape[0]) == "convolutions"
+
+
+def _see(linear: LinearModel, x, budget: float) -> Seen:
+    """Outputs, shift and features at all rows."""
+    if _by_convolutions(linear, x):
+        network, features = outputs_and_products(linear.model, x, linear.scale, budget=budget)
+        return Seen(network, push_forward(linear.model, x, linear.shift[None], budget=budget)[:, :, 0], features)
+    rows = rows_per_block(linear.model, x, linear.scale.shape[0], budget)
+    return map_rows(functools.partial(see_block, linear), x, rows=rows)
+
+
+def _local(linear: LinearModel, x) -> Local:
+    """The process at all rows; their number is rounded up on the way, so that other data share the program."""
+    count, budget = x.shape[0], resolve_budget(None)
+    if isinstance(x, Tracer) or isinstance(linear.scale, Tracer) or _by_convolutions(linear, x):
+        return local_at(linear, x, _see(linear, x, budget))
+    x = pad_rows(np.asarray(x), -(-count // _ROWS_MULTIPLE) * _ROWS_MULTIPLE)
+    found = local_at(linear, x, _see(linear, x, budget))
+    return Local(*(np.asarray(part)[:count] for part in found))
 
 
 @eqx.filter_jit

@@ -12,8 +12,9 @@ from fsplaplace.networks._model import Model
 from fsplaplace.prior import Prior
 
 
-def linear_model(model: Model, prior: Prior, shift: Float[Array, " p"]) -> Model:
-    r"""$\mu(x) + J(x) s$, J the Jacobian of `model` at its weights, as a model whose weights are s."""
+def linear_model(model: Model, prior: Prior | None, shift: Float[Array, " p"]) -> Model:
+    r"""$\mu(x) + J(x) s$, J the Jacobian of `model` at its weights, as a model whose weights are s; $f(x) + J(x) s$ without
+    a prior."""
     return Model(model.unravel(shift), (model.params, model.frozen, prior), _AtWeights(model.call), model.name)
 
 
@@ -38,5 +39,6 @@ class _AtWeights:
 
     def __call__(self, params: PyTree, frozen: PyTree, x: Float[Array, "n ..."]) -> Float[Array, "n q"]:
         weights, inner, prior = frozen
-        moved = jax.jvp(lambda at: self.call(at, inner, x), (weights,), (params,))[1]
-        return moved.reshape(x.shape[0], -1) + prior.mean_at(jnp.asarray(x))
+        outputs, moved = jax.jvp(lambda at: self.call(at, inner, x), (weights,), (params,))
+        start = outputs.reshape(x.shape[0], -1) if prior is None else prior.mean_at(jnp.asarray(x))
+        return start + moved.reshape(x.shape[0], -1)

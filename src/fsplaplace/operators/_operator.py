@@ -40,6 +40,11 @@ class Operator(eqx.Module):
         return True
 
     @property
+    def derivative(self) -> "Operator":
+        """The operator's linear part, for one that is linear or affine: what covariances are taken through."""
+        return self
+
+    @property
     def order(self) -> int:
         """The highest derivative it takes; the prior's functions must have more than that many."""
         return 0

@@ -1,15 +1,15 @@
-r"""The linear operator next to one that is not linear: its derivative at a function (Gauss-Newton)."""
+r"""The affine operator next to one that is not linear: its tangent at a function (Gauss-Newton)."""
 
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 
-from fsplaplace.operators._operator import Function, Operator
+from fsplaplace.operators._operator import Operator
 
 
-class Tangent(Operator):
-    r"""$L'_g$, the derivative of $L$ at $g$: $L[f] \approx L[g] + L'_g[f - g]$; exactly linear in f.
+class _AtFunction(Operator):
+    """Something that an operator does next to a function.
 
     Attributes:
         inner: L.
@@ -18,20 +18,6 @@ class Tangent(Operator):
 
     inner: Operator
     base: Callable
-
-    def __call__(self, f):
-        def derivative(x):
-            def moved(step):
-                return jnp.ravel(self.inner(lambda u: self.base(u) + step * f(u))(x))
-
-            return jax.jvp(moved, (jnp.zeros((), x.dtype),), (jnp.ones((), x.dtype),))[1]
-
-        return derivative
-
-    def constant(self) -> Function:
-        """$L[g] - L'_g[g]$: what is added to $L'_g[f]$ to make $L[f]$, to first order in f - g."""
-        at, along = self.inner(self.base), self(self.base)
-        return lambda x: jnp.ravel(at(x)) - along(x)
 
     @property
     def order(self):
@@ -44,3 +30,37 @@ class Tangent(Operator):
     @property
     def name(self):
         return self.inner.name
+
+    def _values_and_slopes(self, f, x):
+        """$L[g](x)$ and $L'_g[f](x)$."""
+
+        def moved(step):
+            return jnp.ravel(self.inner(lambda u: self.base(u) + step * f(u))(x))
+
+        return jax.jvp(moved, (jnp.zeros((), x.dtype),), (jnp.ones((), x.dtype),))
+
+
+class Tangent(_AtFunction):
+    r"""$L[g] + L'_g[f - g]$, which is $L[f]$ to first order in $f - g$."""
+
+    def __call__(self, f):
+        def affine(x):
+            value, slope = self._values_and_slopes(lambda u: f(u) - self.base(u), x)
+            return value + slope
+
+        return affine
+
+    @property
+    def linear(self):
+        return False
+
+    @property
+    def derivative(self):
+        return Derivative(self.inner, self.base)
+
+
+class Derivative(_AtFunction):
+    r"""$L'_g[f]$: linear in f."""
+
+    def __call__(self, f):
+        return lambda x: self._values_and_slopes(f, x)[1]

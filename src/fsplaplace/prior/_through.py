@@ -18,11 +18,13 @@ class SeenPrior(eqx.Module):
 
     Attributes:
         prior: of f.
-        operator: L.
+        operator: L; of an affine one, such as a tangent, covariances are those of its linear part.
+        stated: whether the kernel can be taken through L; if not, variances are NaN.
     """
 
     prior: "Prior"
     operator: Operator
+    stated: bool = eqx.field(static=True, default=True)
 
     def mean_at(self, x: Float[Array, "n ..."]) -> Float[Array, "n k"]:
         r"""$L[\mu](x)$, also where L is not linear."""
@@ -30,6 +32,8 @@ class SeenPrior(eqx.Module):
 
     def variance(self, x: Float[Array, "n ..."]) -> Float[Array, "n k"]:
         r"""Variance of each of the values of $L[f](x)$. Time: that of n covariances of one point with itself."""
+        if not self.stated:
+            return jnp.full_like(self.mean_at(x), jnp.nan)
         return jax.vmap(lambda row: jnp.diagonal(self._pair(row, row, self.operator)))(x)
 
     def covariance(
@@ -48,8 +52,10 @@ class SeenPrior(eqx.Module):
             return self.prior.covariance(u[None], v[None])[0, :, 0, :]
 
         def right(u) -> Float[Array, "q l"]:
-            return jnp.stack([jnp.ravel(other(lambda v, a=a: kernel(u, v)[a])(y)) for a in range(num_outputs)])
+            return jnp.stack(
+                [jnp.ravel(other.derivative(lambda v, a=a: kernel(u, v)[a])(y)) for a in range(num_outputs)]
+            )
 
         width = jax.eval_shape(right, x).shape[1]
-        columns = [jnp.ravel(self.operator(lambda u, b=b: right(u)[:, b])(x)) for b in range(width)]
+        columns = [jnp.ravel(self.operator.derivative(lambda u, b=b: right(u)[:, b])(x)) for b in range(width)]
         return jnp.stack(columns, axis=1)

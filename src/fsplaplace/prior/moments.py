@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from gpjax.mean_functions import Zero
@@ -14,7 +13,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from fsplaplace.host import in_float64, pad_rows, to_device
-from fsplaplace.operators import Operator, Tangent
+from fsplaplace.operators import Operator
 
 if TYPE_CHECKING:
     from fsplaplace.prior._prior import Prior
@@ -65,17 +64,11 @@ def mean(prior: "Prior", x: ArrayLike) -> Float[np.ndarray, "n q"]:
 
 @in_float64
 def mean_of(prior: "Prior", operator: Operator, x: ArrayLike) -> Float[np.ndarray, "n k"]:
-    r"""$L[\mu](x)$ for an operator L."""
+    r"""$L[\mu](x)$ for any operator L."""
     if isinstance(prior.mean, Zero) and operator.linear:
         width = eqx.filter_eval_shape(_seen_mean, prior, operator, _example(x)).shape[1]
         return np.zeros((np.shape(x)[0], width))
     return _by_rows(functools.partial(_seen_mean, prior, operator), x)
-
-
-@in_float64
-def constant_of(operator: Tangent, x: ArrayLike) -> Float[np.ndarray, "n k"]:
-    r"""$L[g](x) - L'_g[g](x)$: see `Tangent.constant`."""
-    return _by_rows(functools.partial(_constant, operator), x)
 
 
 @in_float64
@@ -128,11 +121,6 @@ def _seen_mean(prior: "Prior", operator: Operator, x):
 @eqx.filter_jit
 def _seen_variance(prior: "Prior", operator: Operator, x):
     return prior.through(operator).variance(jnp.asarray(x))
-
-
-@eqx.filter_jit
-def _constant(operator: Tangent, x):
-    return jax.vmap(operator.constant())(jnp.asarray(x))
 
 
 @eqx.filter_jit

@@ -11,7 +11,7 @@ from fsplaplace.host import cast, in_float64, to_device
 from fsplaplace.networks import Model, warn_if_coarse
 from fsplaplace.observations import Observation
 from fsplaplace.operators import Operator, settled
-from fsplaplace.prior import Prior
+from fsplaplace.prior import Prior, moments
 from fsplaplace.training._problem import check_widths
 
 # Inputs at which an operator is tried.
@@ -72,6 +72,15 @@ def settle(operator: Operator, model: Model, prior: Prior | None, points: Float[
     if prior is not None and found.linear:
         check_finite_variance(found, prior, some)
     return found
+
+
+def is_stated(prior: Prior, operator: Operator, points: Float[np.ndarray, "n ..."]) -> bool:
+    """Whether JAX can take the kernel through a linear operator, or the linear part of an affine one."""
+    try:
+        variance = moments.variance_of(prior, operator, points[:_TRIED])
+    except (TypeError, ValueError, NotImplementedError):
+        return False
+    return bool(np.all(np.isfinite(variance) & (variance >= 0)))
 
 
 def check_finite_variance(operator: Operator, prior: Prior, points: Float[np.ndarray, "k ..."]) -> None:

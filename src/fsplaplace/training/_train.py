@@ -58,14 +58,14 @@ class Trained(eqx.Module):
         likelihood: with its fitted parameters.
         history: the objective at every step.
         jitter: the last that was used.
-        also: the observations with their fitted likelihoods.
+        also: the fitted likelihoods of the further observations, in their order.
     """
 
     model: Model
     likelihood: Likelihood
     history: History
     jitter: float = eqx.field(static=True)
-    also: tuple[Observation, ...] = ()
+    also: tuple[Likelihood, ...] = ()
 
 
 def train(
@@ -162,10 +162,7 @@ def train(
     params, fitted, *others = combine(found.parameters, fixed)
     history = History(*map(jnp.asarray, (*found.terms, found.validation_step, found.validation_loss)))
     last = float(objective.jitter_at(len(found.terms[0]) - 1, maximum=max))
-    observations = tuple(
-        eqx.tree_at(lambda one: one.likelihood, each, other) for each, other in zip(also, others, strict=True)
-    )
-    return Trained(model.with_params(params), fitted, history, last, observations)
+    return Trained(model.with_params(params), fitted, history, last, tuple(others))
 
 
 class _RegularisedLoss(Objective):
