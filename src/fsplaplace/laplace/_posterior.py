@@ -1,5 +1,6 @@
 """The posterior over functions: predictive, samples, covariance."""
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable
@@ -337,13 +338,16 @@ class Posterior(eqx.Module):
         linear, operator = self._linear_model, as_operator(of)
         if isinstance(operator, Value):
             return linear
-        concrete = not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(self))
-        if concrete:
-            operator = settle(operator, self.model, self.prior, np.asarray(self.context_points))
-        if not operator.linear:
-            base = linear_model(self.model, self.prior if linear.refined else None, self.shift)
-            operator = Tangent(operator, PointFunction(base))
-        stated = not concrete or is_stated(self.prior, operator, np.asarray(self.context_points))
+        concrete, stated = not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(self)), True
+        # Also where x is traced: what is known of the operator does not depend on it.
+        with jax.ensure_compile_time_eval() if concrete else contextlib.nullcontext():
+            if concrete:
+                operator = settle(operator, self.model, self.prior, np.asarray(self.context_points))
+            if not operator.linear:
+                base = linear_model(self.model, self.prior if linear.refined else None, self.shift)
+                operator = Tangent(operator, PointFunction(base))
+            if concrete:
+                stated = is_stated(self.prior, operator, np.asarray(self.context_points))
         return dataclasses.replace(
             linear,
             model=self.model.through(operator),
