@@ -198,28 +198,35 @@ class Ocean(Experiment):
             }
         return Outcome(rows, choices, curves)
 
+    captions = {  # noqa: RUF012
+        "fields": "Velocities on the test grid (every second arrow), the mean from 20 readings (red), the norm of its standard "
+        "deviation and the squared error, one colour scale for each column. Velocities are in the unit of the files.",
+    }
+
     def figures(self, outcomes, settings):
         drawn = {cell: outcome.curves for cell, outcome in outcomes.items() if outcome.curves}
-        figure, axes = _figures.panels(3 * len(drawn), columns=3, width=4.2, height=2.4)
+        figure, axes = _figures.panels(4 * len(drawn), columns=4, width=3.4, height=2.1)
+        levels = {
+            name: np.linspace(0.0, max(np.max(curve[name]) for curve in drawn.values()), 13)
+            for name in ("std", "squared_error")
+        }
         for row, (cell, curve) in enumerate(drawn.items()):
             position, readings = np.asarray(curve["position"]), np.asarray(curve["readings"])
-            observed, mean = np.asarray(curve["observed"]), np.asarray(curve["mean"])
-            field, spread, error = axes[3 * row : 3 * row + 3]
-            field.quiver(*position.T, *observed.T, color=_figures.BLUE, alpha=0.35, scale=12, width=0.002)
-            field.quiver(*position.T, *mean.T, color="black", scale=12, width=0.002)
-            field.quiver(*readings.T, color=_figures.RED, scale=12, width=0.004)
-            field.set_title(f"{cell.method}: mean (black), test (blue), readings (red)", fontsize=7)
-            for axis, name, title in (
-                (spread, "std", "norm of the std, m/s"),
-                (error, "squared_error", "squared error, m²/s²"),
-            ):
-                image = axis.tricontourf(
-                    position[:, 0], position[:, 1], np.asarray(curve[name]), levels=12, cmap="viridis"
-                )
+            # Every second arrow of every second row of the grid.
+            longitudes, latitudes = (np.unique(position[:, axis], return_inverse=True)[1] for axis in (0, 1))
+            shown = (longitudes % 2 == 0) & (latitudes % 2 == 0)
+            test, mean, spread, error = axes[4 * row : 4 * row + 4]
+            for axis, name, title in ((test, "observed", "test field"), (mean, "mean", "mean")):
+                arrows = np.asarray(curve[name])[shown]
+                axis.quiver(*position[shown].T, *arrows.T, color="black", scale=9, width=0.005)
+                axis.quiver(*readings.T, color=_figures.RED, scale=9, width=0.007)
+                axis.set_title(f"{cell.method}: {title}, readings red", fontsize=7)
+            for axis, name, title in ((spread, "std", "norm of the std"), (error, "squared_error", "squared error")):
+                image = axis.tricontourf(*position.T, np.asarray(curve[name]), levels=levels[name], cmap="viridis")
                 figure.colorbar(image, ax=axis).ax.tick_params(labelsize=6)
                 axis.plot(*readings[:, :2].T, ".", color=_figures.RED, ms=3)
                 axis.set_title(f"{cell.method}: {title}", fontsize=7)
-            for axis in (field, spread, error):
+            for axis in (test, mean, spread, error):
                 axis.set(xlabel="longitude, degrees", ylabel="latitude, degrees")
         return {"fields": figure}
 
