@@ -12,6 +12,7 @@ from fsplaplace.host import FileFormatError as FileFormatError
 from fsplaplace.host import checksum, read_tensors, write_tensors
 from fsplaplace.io._decoding import MALFORMED, Decoder
 from fsplaplace.io._encoding import PARTS, Encoder
+from fsplaplace.io._export import export as export
 from fsplaplace.io._registry import entry_named, entry_of
 from fsplaplace.io._registry import register as register
 from fsplaplace.networks import as_model
