@@ -1,6 +1,7 @@
 """Every Python block of the README and of the documentation runs, in order, in one namespace for each page."""
 
 import ast
+import importlib
 import importlib.util
 import re
 from pathlib import Path
@@ -41,3 +42,11 @@ def test_blocks_run_in_order(page, tmp_path, monkeypatch):
 def test_every_title_names_a_file_or_a_package():
     titles = {title for page in _PAGES for _, title, _ in blocks(page) if title}
     assert all(title.endswith(".py") or title in _PACKAGES for title in titles), titles
+
+
+def test_tables_of_readme_and_documentation_are_those_of_the_results(monkeypatch):
+    monkeypatch.syspath_prepend(str(_ROOT / "benchmarks"))
+    readme = importlib.import_module("readme")
+    for page in _PAGES:
+        text = page.read_text(encoding="utf-8")
+        assert readme.filled(text) == text, f"{page.name}: run `python benchmarks/readme.py`"

@@ -14,6 +14,7 @@ from pathlib import Path
 import examples
 import links
 import mathematics
+import pictures
 import reference
 import results
 import yaml
@@ -52,6 +53,7 @@ def gather(*, run_examples: bool) -> None:
         "results": results.write_pages(ROOT, PAGES / "results"),
         "api": reference.write_pages(PAGES / "api"),
     }
+    pictures.write_pictures(PAGES / "figures")
     shutil.copy(ROOT / "CHANGELOG.md", PAGES / "changelog.md")
     shutil.copy(ROOT / "CONTRIBUTING.md", PAGES / "contributing.md")
     for section in config["nav"]:

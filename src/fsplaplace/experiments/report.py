@@ -128,7 +128,12 @@ def _score_table(presets: list[dict[str, Any]], task: str) -> str:
     """A row for each method and preset, a column for each score, the best in bold."""
     rows = [(result, row) for result in presets for row in result["summary"] if row["task"] == task]
     scores = presets[0]["scores"]
-    shown = [name for name in scores if any(name in row["scores"] for _, row in rows)]
+    printed = {number["score"] for number in presets[0]["published"]}
+    shown = [
+        name
+        for name in scores
+        if any(name in row["scores"] for _, row in rows) and (not name.endswith("_standardised") or name in printed)
+    ]
     best = {name: _best([row for _, row in rows], name, scores[name][2]) for name in shown}
     lines = [["method", *(f"{scores[name][0]}{_arrow(scores[name][2])}" for name in shown)]]
     for result, row in rows:
@@ -141,15 +146,20 @@ def _number(row: dict[str, Any], name: str, form: str, best: float | None = None
     found = row["scores"].get(name)
     if found is None:
         return "no value"
-    error = f" ± {form.format(found['error'])}" if found["seeds"] > 1 else ""
-    text = f"{form.format(found['mean'])}{error}"
+    error = f" ± {_plain(found['error'], form)}" if found["seeds"] > 1 else ""
+    text = f"{_plain(found['mean'], form)}{error}"
     return f"**{text}**" if found["mean"] == best else text
 
 
 def _printed(printed: dict[str, Any] | None, form: str) -> str:
     if printed is None:
         return "–"
-    return f"**{form.format(printed['mean'])}**" + (f" ± {form.format(printed['error'])}" if printed["error"] else "")
+    return f"**{_plain(printed['mean'], form)}**" + (f" ± {_plain(printed['error'], form)}" if printed["error"] else "")
+
+
+def _plain(value: float, form: str) -> str:
+    """Large numbers are written out, as the paper does."""
+    return f"{value:,.0f}" if abs(value) >= 1e4 else form.format(value)
 
 
 def _best(rows: list[dict], name: str, better: str) -> float | None:

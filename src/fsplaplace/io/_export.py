@@ -32,6 +32,10 @@ def export(posterior: Any, path: str | Path, *, platforms: Sequence[str] | None 
     Returns the platforms that the file serves. All rows of a call are computed together, so memory is $O(n q r)$ for rank r: send
     many rows in parts. Reading the file takes jax and flatbuffers, which
     jax.export needs; a float64 posterior also JAX's 64-bit mode. File size: $O(r p)$.
+
+    Examples:
+        >>> fsp.export(posterior, directory / "posterior.jaxprogram", platforms=["cpu"])
+        ('cpu',)
     """
     if not hasattr(posterior, "context_points"):
         raise TypeError(

@@ -91,6 +91,11 @@ def laplace(
             always done by the matrix-free solver.
         memory_budget: bytes any single stage may take; a quarter of RAM by default.
         key: for the default guard and context points; a fixed key by default.
+
+    Examples:
+        >>> posterior = fsp.laplace(model, prior, likelihood, X, y)
+        >>> posterior.predict(X).std.shape
+        (20, 1)
     """
     data = check_rows(model, prior, likelihood, X, y)
     options = Options(mean, rank, rtol, delta, solver, passes, missed_as_noise)

@@ -103,6 +103,10 @@ def plan(
         memory_budget: as for `laplace`. `MemoryError` says what would fit if the budget cannot be met.
 
     Time: milliseconds, nothing is computed.
+
+    Examples:
+        >>> fsp.plan(model, prior, X, context.sample(50, key=jr.key(0))).solver
+        'dense'
     """
     if rank is not None and rank < prior.num_outputs:
         raise ValueError(f"plan: rank is {rank}; pass {prior.num_outputs} or more, one for each output")

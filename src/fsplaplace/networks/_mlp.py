@@ -72,6 +72,11 @@ def mlp(
         key: decides the weights.
         activation: the non-linearity.
         num_outputs: width of the output; the prior's by default.
+
+    Examples:
+        >>> network = fsp.mlp([20], prior=prior, context=context, key=jr.key(0))
+        >>> network(jnp.zeros(1)).shape
+        (1,)
     """
     if not hidden or any(width < 1 for width in hidden):
         raise ValueError(f"mlp: hidden is {list(hidden)}; pass at least one width, each 1 or more")
@@ -153,6 +158,11 @@ def matched_first_layer(
 
     Returns:
         Weights (h, d) and biases (h,), for use in a network of any library. Time $O(h^2 d)$.
+
+    Examples:
+        >>> weights, biases = fsp.matched_first_layer(20, prior=prior, context=context, key=jr.key(0))
+        >>> weights.shape, biases.shape
+        ((20, 1), (20,))
     """
     pool = _pool(context, num_units, key, caller="matched_first_layer")
     weight, bias = _draw_units(prior, pool, num_units, host_generator(key)).seen(centre=centre, scale=scale)

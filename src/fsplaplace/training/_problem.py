@@ -26,6 +26,7 @@ def check_problem(
 
 
 def check_types(model, prior, likelihood) -> None:
+    """Refuse what is not a model, a prior and a likelihood, by the argument's name."""
     for value, kind, argument in (
         (model, Model, "model"),
         (prior, Prior, "prior"),

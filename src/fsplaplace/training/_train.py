@@ -105,6 +105,11 @@ def train(
         progress: show a progress bar.
 
     Time per step: forward and reverse passes over the batch and the context points, and $O(m^3)$ for m context points.
+
+    Examples:
+        >>> trained = fsp.train(model, prior, likelihood, context, X, y, key=jr.key(1), steps=20, progress=False)
+        >>> trained.history.objective.shape
+        (20,)
     """
     X, targets = check_problem(model, prior, likelihood, X, y)
     check_options(steps=steps, num_context=num_context, patience=patience, jitter=jitter, batch_size=batch_size)
