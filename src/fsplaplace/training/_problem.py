@@ -38,6 +38,7 @@ def check_types(model, prior, likelihood) -> None:
 
 
 def check_widths(model: Model, prior: Prior | None, likelihood: Likelihood, X, targets) -> None:
+    """Refuse a network whose number of outputs is not what prior and likelihood call for."""
     try:
         width = model.num_outputs(X)
     except (TypeError, ValueError) as error:
