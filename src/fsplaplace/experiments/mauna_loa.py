@@ -128,7 +128,7 @@ class MaunaLoa(Experiment):
             "methods": ["FSP-Laplace", "GP", "Laplace", "FVI"],
         },
         "paper": {
-            "seeds": 5, "steps": 100_000, "context": 1000, "rtol": 1e-8,
+            "seeds": 5, "steps": 100_000, "learning_rate": 2e-4, "context": 1000, "rtol": 1e-8,
             "methods": ["FSP-Laplace", "GP", "Laplace", "FVI"],
         },
     }  # fmt: skip
@@ -149,6 +149,8 @@ class MaunaLoa(Experiment):
         "In the cpu preset networks take 1,000 steps and FVI 500 with one seed, far fewer than the authors': the rows with the "
         "network's own mean, the precision form, Laplace and FVI show that budget, not what those methods can do. The refined "
         "mean hardly depends on it.",
+        "The paper preset has the authors' 100,000 steps and step size 2e-4; the first layer is matched to the prior (theirs has the "
+        "usual initialisation), and the noise is the published one (theirs is learned).",
         "The matched first layer and the prior's cut (rtol) were settled while writing, on seeds 0 and 1, by the log evidence "
         "of the training months (rtol 1e-8: 1058, 1e-6: 766); test errors were on the screen then. Seeds are not selected.",
         "The paper's prior has mean zero on standardised targets. The linear mean is fitted by generalised least squares and "
@@ -193,7 +195,7 @@ class MaunaLoa(Experiment):
             covariance, precision, note = fit_fsp(
                 fsp.as_model(network), prior, likelihood, X[:n], task.y[:n], context=context,
                 context_points=np.concatenate([grid, X[:n]]), steps=int(settings["steps"]), num_context=100,
-                rtol=float(settings["rtol"]), key=fit_key,
+                rtol=float(settings["rtol"]), key=fit_key, learning_rate=settings.get("learning_rate"),
             )  # fmt: skip
             predictions = fsp_predictions(covariance, precision, X)
             choices["covariance_form"] = diagnostics(covariance)
