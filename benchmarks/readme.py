@@ -55,9 +55,16 @@ def estimators_table() -> str:
 def gp_speed_table() -> str:
     """Exact processes beside ours on the sine task; a second call each, since the first compiles."""
     rows = json.loads((ROOT / "benchmarks/results/peers.json").read_text())["rows"]
-    shown = {"fsplaplace": "fsplaplace, posterior of a trained network", "GPJax exact": "GPJax exact", "GPyTorch exact": "GPyTorch exact"}
+    shown = {
+        "fsplaplace": "fsplaplace, posterior of a trained network",
+        "GPJax exact": "GPJax exact",
+        "GPyTorch exact": "GPyTorch exact",
+    }
     times = {row["method"]: row for row in rows}
-    body = [[title, *(f"{times[name][stage]:.3f}" for stage in ("fit, warm", "predict, warm"))] for name, title in shown.items()]
+    body = [
+        [title, *(f"{times[name][stage]:.3f}" for stage in ("fit, warm", "predict, warm"))]
+        for name, title in shown.items()
+    ]
     return markdown_table(["seconds, 100 rows", "posterior", "10,000 predictions"], body)
 
 
@@ -67,7 +74,12 @@ def methods_table() -> str:
     body = []
     for name in dict.fromkeys(row["method"] for row in rows):
         mine = {row["task"]: row for row in rows if row["method"] == name}
-        cells = [f"{mine[task]['log_predictive_density']:.2f} ({mine[task]['fit_cpu_seconds']:.0f} s)" if task in mine else "-" for task in tasks]
+        cells = [
+            f"{mine[task]['log_predictive_density']:.2f} ({mine[task]['fit_cpu_seconds']:.0f} s)"
+            if task in mine
+            else "-"
+            for task in tasks
+        ]
         body.append([f"`{name}`", *cells])
     return markdown_table(["method", *tasks], body)
 
@@ -78,14 +90,30 @@ def paper_table() -> str:
     for name, title, unit in (("mauna-loa", "Mauna Loa CO2, ppm²", "{:.2f}"), ("ocean", "ocean currents", "{:.4f}")):
         found = [ROOT / f"docs/results/{name}-{preset}.json" for preset in ("paper", "cpu")]
         record = json.loads(next(path for path in found if path.exists()).read_text())["content"]
-        mine = {(row["task"], row["method"]): row["scores"]["mse"]["mean"] for row in record["summary"] if "mse" in row["scores"]}
+        mine = {
+            (row["task"], row["method"]): row["scores"]["mse"]["mean"]
+            for row in record["summary"]
+            if "mse" in row["scores"]
+        }
         printed = {(p["method"]): p["mean"] for p in record["published"] if p["score"] == "mse"}
         for task in dict.fromkeys(task for task, _ in mine):
-            ours = [mine.get((task, f"FSP-Laplace, {form}")) for form in ("covariance form, refined mean", "precision form (the paper's)")]
+            ours = [
+                mine.get((task, f"FSP-Laplace, {form}"))
+                for form in ("covariance form, refined mean", "precision form (the paper's)")
+            ]
             cells = [*ours, mine.get((task, "GP"))]
             label = f"{title}, {task}" if name == "mauna-loa" else title
-            body.append([label, unit.format(printed["FSP-Laplace"]), unit.format(printed["GP"]), *("-" if c is None else unit.format(c) for c in cells)])
-    return markdown_table(["mean squared error", "FSP-Laplace, paper", "GP, paper", "ours", "ours, the paper's form", "GP, ours"], body)
+            body.append(
+                [
+                    label,
+                    unit.format(printed["FSP-Laplace"]),
+                    unit.format(printed["GP"]),
+                    *("-" if c is None else unit.format(c) for c in cells),
+                ]
+            )
+    return markdown_table(
+        ["mean squared error", "FSP-Laplace, paper", "GP, paper", "ours", "ours, the paper's form", "GP, ours"], body
+    )
 
 
 TABLES = {

@@ -38,7 +38,9 @@ assert inside.mean() > 0.75
 # ## Distributions (skpro)
 
 # %%
-distributions = SklearnProbaReg(fsp.FSPRegressor(**settings)).fit(pd.DataFrame(X[:80], columns=["x"]), pd.DataFrame(y[:80], columns=["y"]))
+distributions = SklearnProbaReg(fsp.FSPRegressor(**settings)).fit(
+    pd.DataFrame(X[:80], columns=["x"]), pd.DataFrame(y[:80], columns=["y"])
+)
 predicted = distributions.predict_proba(pd.DataFrame(X[80:83], columns=["x"]))
 print(predicted.quantile([0.05, 0.95]).round(2))
 
@@ -52,5 +54,7 @@ months = pd.period_range("2020-01", periods=72, freq="M")
 series = pd.Series(np.sin(2 * np.pi * np.arange(72) / 12) + 0.05 * generator.normal(size=72), index=months)
 forecaster = make_reduction(fsp.FSPRegressor(**settings), window_length=12, strategy="recursive")
 forecast = forecaster.fit(series[:60], fh=[1, 2, 3]).predict()
-print(pd.DataFrame({"forecast": np.ravel(forecast), "observed": series[60:63].to_numpy()}, index=months[60:63]).round(2))
+print(
+    pd.DataFrame({"forecast": np.ravel(forecast), "observed": series[60:63].to_numpy()}, index=months[60:63]).round(2)
+)
 assert np.abs(np.ravel(forecast) - series[60:63].to_numpy()).max() < 0.3

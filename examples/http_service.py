@@ -31,7 +31,9 @@ y = np.sin(3 * X[:, 0]) * X[:, 1] + 0.05 * generator.normal(size=60)
 prior, likelihood = fsp.Prior(RBF(lengthscale=0.8)), fsp.likelihoods.Gaussian(scale=0.05)
 context = fsp.context.around(X)
 network = fsp.mlp([100], prior=prior, context=context, key=jr.key(0))
-posterior = fsp.laplace(fsp.as_model(network), prior, likelihood, X, y, context_points=context.sample(200, key=jr.key(1)))
+posterior = fsp.laplace(
+    fsp.as_model(network), prior, likelihood, X, y, context_points=context.sample(200, key=jr.key(1))
+)
 
 path = Path(tempfile.mkdtemp()) / "posterior.jaxprogram"
 print("serves", ", ".join(fsp.export(posterior, path)))

@@ -26,13 +26,17 @@ SOURCE, PAGES, SITE = ROOT / "docs", ROOT / "build/docs", ROOT / "build/site"
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
-        "--without-examples", action="store_true", help="show the examples' code without running them: seconds, not minutes"
+        "--without-examples",
+        action="store_true",
+        help="show the examples' code without running them: seconds, not minutes",
     )
     options = parser.parse_args()
     gather(run_examples=not options.without_examples)
     shutil.rmtree(SITE, ignore_errors=True)
     subprocess.run(
-        [sys.executable, "-m", "zensical", "build", "--clean", "--strict", "-f", "build/mkdocs.yml"], cwd=ROOT, check=True
+        [sys.executable, "-m", "zensical", "build", "--clean", "--strict", "-f", "build/mkdocs.yml"],
+        cwd=ROOT,
+        check=True,
     )
     for page in SITE.rglob("*.html"):
         text = page.read_text(encoding="utf-8")
@@ -60,7 +64,9 @@ def gather(*, run_examples: bool) -> None:
         ((title, entry),) = section.items()
         if isinstance(entry, str) and entry in generated:
             section[title] = [f"{entry}/{name}" for name in generated[entry]]
-    (ROOT / "build/mkdocs.yml").write_text(yaml.safe_dump(config, sort_keys=False, allow_unicode=True), encoding="utf-8")
+    (ROOT / "build/mkdocs.yml").write_text(
+        yaml.safe_dump(config, sort_keys=False, allow_unicode=True), encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

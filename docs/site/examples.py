@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-
 # The order in which a newcomer reads them; any other example follows by name.
 _FIRST = ("quickstart", "choosing_a_prior", "classification", "physics_prior")
 

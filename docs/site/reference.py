@@ -60,7 +60,9 @@ def write_pages(pages: Path) -> list[str]:
         value = getattr(fsplaplace, name)
         short, found = places[id(value)]
         rows.append(f"| [`fsp.{name}`]({short}.md#fsplaplace.{short}.{found}) | {_summary(value)} |")
-    listing = "\n".join(f"- [`fsplaplace.{name[:-3]}`]({name}): {_summary(room)}" for name, room in zip(written, rooms(), strict=True))
+    listing = "\n".join(
+        f"- [`fsplaplace.{name[:-3]}`]({name}): {_summary(room)}" for name, room in zip(written, rooms(), strict=True)
+    )
     (pages / "index.md").write_text(_INDEX.format(rows="\n".join(rows), rooms=listing), encoding="utf-8")
     return ["index.md", *written]
 

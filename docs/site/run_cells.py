@@ -26,7 +26,9 @@ def main(source: Path, directory: Path) -> None:
             warnings.simplefilter("always", UserWarning)
             value = _execute(body, source, space)
         lines = printed.getvalue() + "".join(
-            f"{found.category.__name__}: {found.message}\n" for found in caught if issubclass(found.category, UserWarning)
+            f"{found.category.__name__}: {found.message}\n"
+            for found in caught
+            if issubclass(found.category, UserWarning)
         )
         parts = [f'```text title="Output"\n{lines.rstrip()}\n```'] if lines.strip() else []
         figure = getattr(value, "figure", None)

@@ -48,7 +48,9 @@ def test_conformal_intervals_are_the_quantile_of_standardised_residuals(data, re
 
 
 def test_a_distribution_is_the_normal_of_mean_and_std(data, regressor):
-    adapters = pytest.importorskip("skpro.regression.adapters.sklearn", reason="skpro is not installed (extra: neighbours)")
+    adapters = pytest.importorskip(
+        "skpro.regression.adapters.sklearn", reason="skpro is not installed (extra: neighbours)"
+    )
     pandas = pytest.importorskip("pandas", reason="pandas is not installed (extra: data)")
     X, y = data
     frame = pandas.DataFrame(X, columns=["a", "b"])

@@ -71,7 +71,9 @@ def _index(found: dict[str, list[dict[str, Any]]], refused: list[str]) -> str:
     parts += [f"**Not read:** {_text(line)}" for line in refused]
     for name, presets in found.items():
         parts.append(f"## [{_text(presets[0]['title'])}]({name}.md)")
-        parts.append(f"{_text(presets[0]['place'])}. Command: `fsplaplace reproduce {name} --preset {presets[0]['preset']}`.")
+        parts.append(
+            f"{_text(presets[0]['place'])}. Command: `fsplaplace reproduce {name} --preset {presets[0]['preset']}`."
+        )
         parts += [_paper_table(presets)] if presets[0]["published"] else []
         parts += [f"- {_budget(result)}: {_text(_verdict(result))}" for result in presets]
     parts.append(f"Made by fsplaplace {__version__} from its result files alone.")

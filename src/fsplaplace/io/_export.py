@@ -43,7 +43,9 @@ def export(posterior: Any, path: str | Path, *, platforms: Sequence[str] | None 
         )
     dtype = posterior.scale.dtype
     if importlib.util.find_spec("flatbuffers") is None:
-        raise ImportError('export needs flatbuffers, as jax.export does; install it with `pip install "fsplaplace[export]"`')
+        raise ImportError(
+            'export needs flatbuffers, as jax.export does; install it with `pip install "fsplaplace[export]"`'
+        )
     wanted = _PLATFORMS if platforms is None else tuple(platforms)
     if not wanted:
         raise ValueError("export: platforms is empty; pass at least one, such as 'cpu'")
