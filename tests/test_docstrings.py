@@ -56,9 +56,8 @@ def test_examples_of_docstrings_are_true(name, space, monkeypatch):
     monkeypatch.setenv("MPLBACKEND", "agg")
     module = importlib.import_module(name)
     finder, runner = doctest.DocTestFinder(recurse=True), doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
-    for test in finder.find(module, name, globs=dict(space)):
-        # Names of the module are the library's own business: an example shows what a user writes.
-        test.globs = dict(space) | ({"by_name": fsp.methods.by_name} if name.endswith("_registry") else {})
+    for test in finder.find(module, name):
+        test.globs = vars(module) | space
         runner.run(test)
     assert runner.tries > 0
     assert runner.failures == 0

@@ -6,6 +6,7 @@ becomes MathML, and then every link, anchor and image of the rendered pages is f
 """
 
 import argparse
+import importlib.util
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,8 @@ import reference
 import results
 import yaml
 
+# The studio is a page of its own, put beside the rendered ones.
+STUDIO = importlib.util.find_spec("fsplaplace.studio") is not None
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE, PAGES, SITE = ROOT / "docs", ROOT / "build/docs", ROOT / "build/site"
 
@@ -38,6 +41,10 @@ def main() -> None:
         cwd=ROOT,
         check=True,
     )
+    if STUDIO:
+        from fsplaplace.studio import write_studio
+
+        write_studio(SITE / "studio-page.html")
     for page in SITE.rglob("*.html"):
         text = page.read_text(encoding="utf-8")
         page.write_text(mathematics.to_mathml(text), encoding="utf-8")
@@ -60,6 +67,9 @@ def gather(*, run_examples: bool) -> None:
     pictures.write_pictures(PAGES / "figures")
     shutil.copy(ROOT / "CHANGELOG.md", PAGES / "changelog.md")
     shutil.copy(ROOT / "CONTRIBUTING.md", PAGES / "contributing.md")
+    if not STUDIO:
+        (PAGES / "studio.md").unlink()
+        config["nav"] = [section for section in config["nav"] if "studio.md" not in section.values()]
     for section in config["nav"]:
         ((title, entry),) = section.items()
         if isinstance(entry, str) and entry in generated:

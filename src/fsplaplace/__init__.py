@@ -22,9 +22,12 @@ from fsplaplace.laplace import VerdictWarning as VerdictWarning
 from fsplaplace.laplace import laplace as laplace
 from fsplaplace.laplace import plan as plan
 from fsplaplace.networks import MLP as MLP
+from fsplaplace.networks import CapacityWarning as CapacityWarning
+from fsplaplace.networks import Held as Held
 from fsplaplace.networks import Model as Model
 from fsplaplace.networks import PrecisionWarning as PrecisionWarning
 from fsplaplace.networks import as_model as as_model
+from fsplaplace.networks import holds as holds
 from fsplaplace.networks import match_first_layer as match_first_layer
 from fsplaplace.networks import matched_first_layer as matched_first_layer
 from fsplaplace.networks import mlp as mlp

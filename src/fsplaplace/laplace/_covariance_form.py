@@ -1,5 +1,6 @@
 """The covariance form: pull the prior's covariance back to the weights, then condition on the data."""
 
+import warnings
 from typing import NamedTuple
 
 import equinox as eqx
@@ -19,16 +20,17 @@ from fsplaplace.laplace._problem import Places, Problem
 from fsplaplace.laplace._pull_back import PulledBack, Task, solve
 from fsplaplace.laplace._reference import MeanScores, Reference, reference_at, score_means, typical
 from fsplaplace.laplace._verdict import gaussian_loss, latent_loss, variance_at, verdict_of
+from fsplaplace.networks import CapacityWarning
 from fsplaplace.prior import PriorFactor, moments, plan_factor
 
 
 def covariance_form(problem: Problem, options: Options) -> Posterior:
     """The six steps of the covariance form; see `fsplaplace.laplace` and the README of this room."""
     clock, places = Clock(), Places.of(problem)
-    factor = factor_prior(problem, options)
+    solver = _solver(problem, options)
+    factor = factor_prior(problem, options, solver)
     clock.finish("prior factor")
     reference = reference_at(problem, places)
-    solver = _solver(problem, options)
     pulled = solve(Task(problem, np.asarray(factor.columns), places, reference, options), solver)
     clock.finish(f"pull-back ({solver})")
     blocks = data_blocks(problem, pulled.directions, missed=pulled.missed, places=places, seen=pulled.seen)
@@ -77,13 +79,24 @@ def covariance_form(problem: Problem, options: Options) -> Posterior:
     )
 
 
-def factor_prior(problem: Problem, options: Options) -> PriorFactor:
-    r"""Step 1: $B B^\top \approx \Sigma(C, C)$, as many columns as the noise can tell apart."""
-    cut = _choices.cut_off(options, problem.noise, moments.variance(problem.prior, problem.context))
-    return problem.prior.factor(
+def factor_prior(problem: Problem, options: Options, solver: str) -> PriorFactor:
+    r"""Step 1: $B B^\top \approx \Sigma(C, C)$, as many columns as the noise can tell apart; a `CapacityWarning` if there are fewer."""
+    stated = moments.variance(problem.prior, problem.context)
+    cut = _choices.cut_off(options, problem.noise, stated)
+    factor = problem.prior.factor(
         to_device(problem.context),
-        rank=options.rank, rtol=cut.rtol, captured=cut.captured, memory_budget=problem.budget,
+        rank=_most_directions(problem, options, solver), rtol=cut.rtol, captured=cut.captured, memory_budget=problem.budget,
     )  # fmt: skip
+    if options.rank is None and problem.noise is not None:
+        hidden = float(1 - factor.captured) * float(np.mean(stated)) / typical(problem.noise.variance.ravel())
+        if hidden > _choices.HIDDEN_DIRECTIONS:
+            warnings.warn(
+                f"laplace: {factor.rank} directions hold {100 * float(factor.captured):.4g} % of the prior variance at "
+                f"{problem.context.shape[0]} context points; what is missing is {hidden:.2g} times the noise variance. Pass a "
+                "larger rank, or fewer context points",
+                CapacityWarning, stacklevel=4,
+            )  # fmt: skip
+    return factor
 
 
 def means_at(
@@ -174,6 +187,15 @@ def _solver(problem: Problem, options: Options) -> str:
     return _choices.choose_solver(rows, model.num_params, itemsize(model.dtype), options.solver, problem.budget)
 
 
+def _most_directions(problem: Problem, options: Options, solver: str) -> int | None:
+    """The limit on the rank; the usual one unless the noise is Gaussian and may tell more directions apart."""
+    if problem.noise is None:
+        return options.rank
+    blocks = problem.prior.blocks
+    size = problem.context.shape[0] * blocks.rows_per_point
+    return _choices.most_directions(options.rank, size, blocks.num_independent, solver, problem.budget)
+
+
 def _cost(problem: Problem, options: Options, factor: PriorFactor, solver: str) -> Cost:
     """The cost model at the rank that was found."""
     m, q = problem.context.shape[0], problem.prior.num_outputs
@@ -184,7 +206,7 @@ def _cost(problem: Problem, options: Options, factor: PriorFactor, solver: str) 
         num_outputs=q,
         context_rows=m * q,
         rank=factor.rank,
-        factor=plan_factor(problem.prior, m, options.rank, problem.budget),
+        factor=plan_factor(problem.prior, m, _most_directions(problem, options, solver), problem.budget),
         solver=solver,
         passes=_choices.golub_kahan_passes(options.passes, factor.rank, problem.model.num_params, m * q),
         num_ridges=len(options.ridges(problem.model.dtype)),

@@ -6,7 +6,7 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from fsplaplace.networks import adapters
-from fsplaplace.networks._mlp import MLP
+from fsplaplace.networks._fully_connected import MLP
 from fsplaplace.networks._model import Mask, Model
 from fsplaplace.networks._units import in_units
 
