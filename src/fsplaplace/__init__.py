@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from fsplaplace.estimators import FSPClassifier as FSPClassifier
     from fsplaplace.estimators import FSPRegressor as FSPRegressor
     from fsplaplace.io import FileFormatError as FileFormatError
+    from fsplaplace.io import export as export
     from fsplaplace.io import load as load
     from fsplaplace.io import save as save
     from fsplaplace.plotting import plot_prior as plot_prior
@@ -60,6 +61,7 @@ _LAZY = {
     "choose_prior": "fsplaplace.tuning",
     "describe": "fsplaplace.prior",
     "dirichlet_labels": "fsplaplace.tuning",
+    "export": "fsplaplace.io",
     "fit_prior": "fsplaplace.tuning",
     "load": "fsplaplace.io",
     "plot_prior": "fsplaplace.plotting",

@@ -98,6 +98,11 @@ def laplace(
             always done by the matrix-free solver.
         memory_budget: bytes any single stage may take; a quarter of RAM by default.
         key: for the default guard and context points; a fixed key by default.
+
+    Examples:
+        >>> posterior = fsp.laplace(model, prior, likelihood, X, y)
+        >>> posterior.predict(X).std.shape
+        (20, 1)
     """
     values = None if X is None and also else check_rows(model, prior, likelihood, X, y)
     observed = observe(model, prior, likelihood, values, check_observations(also, caller="laplace"))

@@ -33,6 +33,10 @@ class Prior(eqx.Module):
         num_outputs: q. Taken from `kernel` where that says it, else 1.
 
     Inputs of any shape (n, ...) are flattened to (n, d) for the kernel and the mean.
+
+    Examples:
+        >>> fsp.Prior(RBF(lengthscale=0.4)).gram(jnp.zeros((1, 1))).tolist()
+        [[[1.0]]]
     """
 
     kernel: AbstractKernel | tuple[AbstractKernel, ...]

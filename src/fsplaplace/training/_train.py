@@ -120,6 +120,11 @@ def train(
         progress: show a progress bar.
 
     Time per step: forward and reverse passes over the batch and the context points, and $O(m^3)$ for m context points.
+
+    Examples:
+        >>> trained = fsp.train(model, prior, likelihood, context, X, y, key=jr.key(1), steps=20, progress=False)
+        >>> trained.history.objective.shape
+        (20,)
     """
     also = check_observations(also, caller="train")
     data = None if X is None and also else check_problem(model, prior, likelihood, X, y)
