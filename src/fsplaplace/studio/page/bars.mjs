@@ -2,16 +2,15 @@
 
 import { element, find } from "./dom.mjs";
 import { readable } from "./numbers.mjs";
-
-// A candidate this many nats behind the best has an empty bar: the data are e^-50 times as likely under it.
-const SPAN = 50;
+import { median } from "./sentences.mjs";
 
 /** `results` are [{id, name, word, value or null, fitted}]; `adopt(id)` is called by a click on a bar. */
 export function drawBars(results, adopt) {
   const list = find("bars");
   if (list.children.length !== results.length || results.some(({ id }, k) => list.children[k].dataset.id !== id)) build(list, results, adopt);
   const known = results.map(({ value }) => value).filter(Number.isFinite);
-  const best = Math.max(...known), span = Math.max(5, Math.min(SPAN, best - Math.min(...known)));
+  // Bars are empty where a candidate is twice as far behind the best as half of them are: the worst would flatten all others.
+  const best = Math.max(...known), span = Math.max(10, 2 * median(known.map((value) => best - value)));
   results.forEach(({ id, name, value, fitted, kernelName }, k) => {
     const item = list.children[k], button = item.firstElementChild;
     const behind = best - value, finite = Number.isFinite(value);

@@ -21,7 +21,7 @@ function functions(state, summary) {
     .map((kind) => ({ id: kind, name: kind, word: KERNELS[kind].word, kernel: make([[kind]]) }));
   const several = SUMS.map((terms) => {
     const name = terms.map((kinds) => kinds.join(" × ")).join(" + ");
-    return { id: name, name, word: terms.map((kinds) => kinds.map((kind) => KERNELS[kind].word).join(" × ")).join(" + "), kernel: make(terms) };
+    return { id: name, name, word: "", kernel: make(terms) };
   });
   return [...single, ...several];
 }

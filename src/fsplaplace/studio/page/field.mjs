@@ -1,13 +1,13 @@
 // A vector field on a canvas: arrows on a grid, measured arrows on top, uncertainty as shade.
 
-import { axes, freshCanvas } from "./plot.mjs";
+import { axes, freshCanvas, isSmall } from "./plot.mjs";
 
 /** `scene` is {low, high, points, arrows, sd, size, dots: {x, arrows}, colour, labels}: arrows are pairs, two numbers a point. */
 export function plotField(canvas, scene, colours) {
   const { context, width, height } = freshCanvas(canvas);
   if (width < 60 || height < 60) return;
-  const small = height < 180;
-  const room = { left: 52, right: width - 10, top: 8, bottom: height - (small ? 20 : 34) };
+  const small = isSmall(height);
+  const room = { left: 46, right: width - 10, top: small ? 6 : 24, bottom: height - (small ? 20 : 34) };
   const span = [0, 1].map((k) => 1.2 * (scene.high[k] - scene.low[k] || 1));
   const from = [0, 1].map((k) => scene.low[k] - span[k] / 12);
   // One unit is as long in both directions only if that leaves both readable; data of unlike units fill the frame.
@@ -15,13 +15,14 @@ export function plotField(canvas, scene, colours) {
   const scale = [(room.right - room.left) / span[0], (room.bottom - room.top) / span[1]];
   if (alike) scale.fill(Math.min(...scale));
   const left = room.left + (room.right - room.left - scale[0] * span[0]) / 2;
-  const px = (x) => left + (x - from[0]) * scale[0], py = (y) => room.bottom - (y - from[1]) * scale[1];
-  const frame = { left: px(from[0]), right: px(from[0] + span[0]), top: py(from[1] + span[1]), bottom: room.bottom };
+  const bottom = room.bottom - (room.bottom - room.top - scale[1] * span[1]) / 2;
+  const px = (x) => left + (x - from[0]) * scale[0], py = (y) => bottom - (y - from[1]) * scale[1];
+  const frame = { left: px(from[0]), right: px(from[0] + span[0]), top: py(from[1] + span[1]), bottom };
   axes(context, frame, { px, py, x: [from[0], from[0] + span[0]], y: [from[1], from[1] + span[1]], labels: scene.labels, small }, colours);
   const cells = Math.sqrt(scene.points.length / 2);
   const cell = Math.min(frame.right - frame.left, frame.bottom - frame.top) / cells;
   const long = (0.42 * cell) / scene.size;
-  if (scene.sd) shade(context, scene, px, py, frame, cells, colours);
+  if (scene.sd) shade(context, scene, px, py, cells, colours);
   const draw = (x, y, arrows, colour, thickness) => {
     context.strokeStyle = context.fillStyle = colour;
     context.lineWidth = thickness;
@@ -33,8 +34,9 @@ export function plotField(canvas, scene, colours) {
 }
 
 /** The more uncertain a place, the darker its square. */
-function shade(context, scene, px, py, frame, cells, colours) {
-  const [w, h] = [(frame.right - frame.left) / cells, (frame.bottom - frame.top) / cells];
+function shade(context, scene, px, py, cells, colours) {
+  const { points } = scene, last = points.length - 2;
+  const [w, h] = [(px(points[last]) - px(points[0])) / (cells - 1), (py(points[1]) - py(points[last + 1])) / (cells - 1)];
   const most = Math.max(...scene.sd, 1e-300);
   context.fillStyle = colours[scene.colour];
   for (let i = 0; i < scene.points.length / 2; i++) {

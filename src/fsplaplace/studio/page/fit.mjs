@@ -2,6 +2,7 @@
 
 import { covariance, numOutputs } from "./covariance.mjs";
 import { KERNELS } from "./kernels.mjs";
+import { logEvidence } from "./process.mjs";
 import { NotPositiveDefinite, cholesky, dot, inverseFromFactor, solveLower, solveUpper } from "./matrix.mjs";
 
 const STEP = 1e-4, MOST_STEPS = 60, FLAT = 1e-4;
@@ -51,6 +52,36 @@ export async function fitByEvidence({ kernel, noise, data, limits, pause }) {
     if (gain < FLAT) break;
   }
   return { kernel: at(point), noise: Math.exp(point[point.length - 1]), mean: now.mean, logEvidence: now.logEvidence, steps };
+}
+
+/**
+ * The kernel with the best of 40 periods between twice the spacing of the data and their range: the evidence has a peak at
+ * every multiple of a period, and a search from elsewhere ends on the nearest one. Kernels without a period come back as they are.
+ */
+export function bestPeriod(kernel, data, mean, noise, { spacing, range }) {
+  const place = parameterPlaces(kernel).find(({ name }) => name === "period");
+  if (!place) return kernel;
+  const shortest = Math.log(2.5 * Math.min(...spacing)), longest = Math.log(Math.max(...range));
+  const tries = [kernel, ...Array.from({ length: 40 }, (_, k) => place.set(kernel, Math.exp(shortest + ((longest - shortest) * k) / 39)))];
+  const few = thinned(data, numOutputs(kernel));
+  const values = tries.map((tried) => evidenceOr(tried, few, mean, noise));
+  return tries[values.indexOf(Math.max(...values))];
+}
+
+/** Every so many-th row, at most 120: enough to tell periods apart. */
+function thinned({ x, width, y }, outputs) {
+  const rows = y.length / outputs, step = Math.ceil(rows / 120);
+  const kept = (values, size) => Float64Array.from({ length: Math.ceil(rows / step) * size }, (_, i) => values[Math.floor(i / size) * step * size + (i % size)]);
+  return { x: kept(x, width), width, y: kept(y, outputs) };
+}
+
+function evidenceOr(kernel, data, mean, noise) {
+  try {
+    return logEvidence(kernel, data, mean, noise ** 2);
+  } catch (error) {
+    if (error instanceof NotPositiveDefinite) return -Infinity;
+    throw error;
+  }
 }
 
 /** The log evidence with the best constant mean, and what its gradient needs; null where the matrix has no factor. */
@@ -112,7 +143,14 @@ function identity(n) {
 
 /** Where the positive numbers of a kernel are: `get(kernel)` reads one, `set(kernel, value)` is a kernel with it changed. */
 export function parameterPlaces(kernel) {
-  if (kernel.parts) return kernel.parts.flatMap((part, index) => within(part, (tree) => tree.parts[index], (tree, changed) => ({ ...tree, parts: tree.parts.with(index, changed) })));
+  if (kernel.parts) {
+    return kernel.parts.flatMap((part, index) => {
+      const found = within(part, (tree) => tree.parts[index], (tree, changed) => ({ ...tree, parts: tree.parts.with(index, changed) }));
+      // The sizes of a product's factors only multiply each other: the first has all of it.
+      const again = kernel.kind === "product" && index > 0 && !part.parts && part.kind !== "Polynomial";
+      return again ? found.filter(({ name }) => !["variance", "constant"].includes(name)) : found;
+    });
+  }
   if (kernel.kind === "Helmholtz") {
     return ["potential", "stream"].filter((name) => kernel[name])
       .flatMap((name) => within(kernel[name], (tree) => tree[name], (tree, changed) => ({ ...tree, [name]: changed })));

@@ -20,7 +20,7 @@ export const KERNELS = {
     name: "alpha", label: "mix of scales α (small: many)", unit: "1", low: 0.05, high: 50,
   }),
   PoweredExponential: radial(
-    "roughness to choose", "from kinked (power 1) to smooth (power 2)", poweredExponential,
+    "adjustable", "from kinked (power 1) to smooth (power 2)", poweredExponential,
     (kernel) => (kernel.power < 2 ? kernel.power / 2 : Infinity),
     { name: "power", label: "power", unit: "1", low: 0.2, high: 2 },
   ),

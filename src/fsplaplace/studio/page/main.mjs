@@ -7,16 +7,16 @@ import { builder } from "./controls.mjs";
 import { MOST_INPUTS, showData } from "./datapanel.mjs";
 import { announce, complain, element, find, quiet, refill } from "./dom.mjs";
 import { EXAMPLES } from "./examples.mjs";
-import { fitByEvidence } from "./fit.mjs";
+import { bestPeriod, fitByEvidence } from "./fit.mjs";
 import { readable, rounded } from "./numbers.mjs";
-import { computePicture } from "./picture.mjs";
+import { computePicture, functionsOf } from "./picture.mjs";
 import { logEvidence } from "./process.mjs";
 import { copiedCommand, copiedPython } from "./python.mjs";
 import { applyAnswer, questionFields } from "./questions.mjs";
 import { drawScene, forgetLimits } from "./scene.mjs";
 import { describe, nameOf } from "./sentences.mjs";
 import { mustBePositive, slider } from "./slider.mjs";
-import { checkedState, firstState, fromHash, kernelOf, slotsOf, termsOf, toHash } from "./state.mjs";
+import { firstState, fromHash, kernelOf, slotsOf, termsOf, toHash } from "./state.mjs";
 import { emptyPlane, summarise } from "./summary.mjs";
 import { readTable, rowsOf } from "./table.mjs";
 
@@ -127,7 +127,6 @@ function structure() {
   find("fit").disabled = !rows;
   find("fit").title = rows ? "" : "needs data";
   find("draws").value = String(state.draws);
-  find("draws").disabled = state.mode === "field";
   find("fit-result").textContent = "";
   later();
 }
@@ -271,7 +270,7 @@ async function best(kernel, token, progress) {
     noise: [1e-3 * summary.size, 3 * summary.size], lengthscale: [value / 300, value * 300], power: [0.2, 2], alpha: [0.02, 100],
     period: [Math.max(value / 20, 2 * Math.min(...summary.spacing)), value * 20],
   })[name] ?? [Math.min(value, size) * 1e-5, Math.max(value, size) * 1e5];
-  const found = await fitByEvidence({ kernel, noise: state.noise, data: rows, limits, pause: async (steps, value) => {
+  const found = await fitByEvidence({ kernel: bestPeriod(kernel, rows, state.mean, Math.max(state.noise, 0.2 * summary.size), summary), noise: state.noise, data: rows, limits, pause: async (steps, value) => {
     progress(steps, value);
     await breath();
     return !token.stopped;
@@ -348,7 +347,7 @@ async function copy(text, what) {
 function play() {
   page.playing = !page.playing;
   find("play").setAttribute("aria-pressed", String(page.playing));
-  find("play").textContent = page.playing ? "Stop" : "Move through functions";
+  find("play").textContent = page.playing ? "Stop" : "Animate";
   let last = performance.now();
   const frame = (now) => {
     if (!page.playing) return;
@@ -422,8 +421,14 @@ function start() {
   else useNothing(wanted?.mode ?? "function", wanted);
 }
 
+/** One function that a kernel of one input draws, with the page's own noise. */
+function drawn(kernel) {
+  const state = { ...page.state, terms: [[kernel]] };
+  return [...functionsOf(computePicture(state, page.summary, null).prior, 1, state.seed)[0]];
+}
+
 connect();
 theme("auto");
 start();
 // For the tests, and for the curious in the console: the numbers behind the page.
-window.studio = { numbersOf, checkedState, times, read: () => structuredClone(page.state), evidence: () => page.picture.given?.logEvidence ?? null, bars: () => page.bars.map(({ id, value, fitted }) => ({ id, value, fitted })) };
+window.studio = { numbersOf, drawn, times, read: () => structuredClone(page.state), evidence: () => page.picture.given?.logEvidence ?? null, bars: () => page.bars.map(({ id, value, fitted }) => ({ id, value, fitted })) };

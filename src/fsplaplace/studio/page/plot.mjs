@@ -1,6 +1,8 @@
 // Curves on a canvas: axes in the data's own units, a band, functions, and the data.
 
-const MARGIN = { left: 52, right: 10, top: 8, bottom: 34 };
+// Room for numbers and names of the axes; a small canvas shows numbers only.
+const MARGIN = { left: 52, right: 10, top: 24, bottom: 34 };
+const SMALL = { left: 44, right: 6, top: 6, bottom: 20 };
 
 /** Colours of the page as the style sheet has them now. */
 export function palette() {
@@ -27,9 +29,9 @@ export function freshCanvas(canvas) {
 export function plotFunctions(canvas, scene, colours) {
   const { context, width, height } = freshCanvas(canvas);
   if (width < 60 || height < 60) return;
-  const small = height < 180;
+  const small = isSmall(height), margin = small ? SMALL : MARGIN;
   const [x0, x1] = [scene.x[0], scene.x[scene.x.length - 1]], [y0, y1] = scene.limits;
-  const frame = { left: MARGIN.left, right: width - MARGIN.right, top: MARGIN.top, bottom: height - (small ? 20 : MARGIN.bottom) };
+  const frame = { left: margin.left, right: width - margin.right, top: margin.top, bottom: height - margin.bottom };
   const px = (x) => frame.left + ((x - x0) / (x1 - x0)) * (frame.right - frame.left);
   const py = (y) => frame.bottom - ((y - y0) / (y1 - y0)) * (frame.bottom - frame.top);
   axes(context, frame, { px, py, x: [x0, x1], y: [y0, y1], labels: scene.labels, small }, colours);
@@ -121,14 +123,12 @@ export function axes(context, frame, { px, py, x, y, labels, small }, colours) {
   context.textBaseline = "bottom";
   context.fillText(shortened(context, labels[0], 0.8 * (frame.right - frame.left)), frame.right, frame.bottom + 33);
   context.textAlign = "left";
-  context.textBaseline = "top";
-  const name = shortened(context, labels[1], 0.6 * (frame.right - frame.left)), long = context.measureText(name).width;
-  context.fillStyle = colours.card;
-  context.globalAlpha = 0.8;
-  context.fillRect(frame.left + 3, frame.top + 2, long + 8, 17);
-  context.globalAlpha = 1;
-  context.fillStyle = colours.soft;
-  context.fillText(name, frame.left + 7, frame.top + 5);
+  context.fillText(shortened(context, labels[1], frame.right - frame.left), frame.left - 6, frame.top - 6);
+}
+
+/** Whether a canvas of this height has room for the names of its axes. */
+export function isSmall(height) {
+  return height < 180;
 }
 
 function shortened(context, text, room) {

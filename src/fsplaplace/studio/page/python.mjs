@@ -16,7 +16,7 @@ export function copiedPython({ kernel, mean, noise, columns = null }) {
   lines.push("");
   // A JSON string is a Python string, too: a name cannot end it and become code.
   if (columns && columns.length > 1) lines.push(`columns = [${columns.map((name) => JSON.stringify(name)).join(", ")}]  # the inputs, in this order`);
-  lines.push(`kernel = ${expression(kernel)}`);
+  lines.push(`kernel = ${wrapped(kernel)}`);
   lines.push(`prior = fsp.Prior(kernel${meanArgument(mean)})`);
   lines.push(`likelihood = fsp.likelihoods.Gaussian(scale=${number(noise)})`);
   return lines.join("\n") + "\n";
@@ -26,6 +26,19 @@ export function copiedPython({ kernel, mean, noise, columns = null }) {
 export function copiedCommand({ kernel, file, target }) {
   const name = NAMES[kernel.kind === "sum" ? kernel.parts.map((part) => part.kind).join(" + ") : kernel.kind];
   return name ? `fsplaplace fit ${quoted(file)} --target ${quoted(target)} --kernel ${name}` : null;
+}
+
+/** The kernel's expression, over several lines if one would be long. */
+function wrapped(kernel) {
+  const line = expression(kernel);
+  if (line.length <= 50 || !["sum", "product", "Helmholtz"].includes(kernel.kind)) return line;
+  if (kernel.kind === "Helmholtz") {
+    const parts = ["potential", "stream"].filter((name) => kernel[name]).map((name) => `    ${name}=${expression(kernel[name])},`);
+    return ["fsp.kernels.Helmholtz(", ...parts, ")"].join("\n");
+  }
+  const sign = kernel.kind === "sum" ? "+" : "*";
+  const parts = kernel.parts.map((part, k) => `    ${k ? `${sign} ` : ""}${expression(part, kernel.kind === "product")}`);
+  return ["(", ...parts, ")"].join("\n");
 }
 
 function meanArgument(mean) {

@@ -9,11 +9,11 @@ import { column } from "./sentences.mjs";
 
 // Axis limits change only when what they should show needs more room than they have, or less than this share of it.
 const ROOMY = 0.45;
-let limits = null;
+const limits = { prior: null, posterior: null };
 
 /** Forgets the axis limits: other data are shown. */
 export function forgetLimits() {
-  limits = null;
+  Object.assign(limits, { prior: null, posterior: null });
 }
 
 /** Draws both canvases. Returns true while the axes are still moving. */
@@ -24,8 +24,11 @@ export function drawScene(picture, state, summary, rows, turn) {
   if (state.mode === "field") {
     for (const [name, part] of figures) if (part) fieldScene(name, part, picture, state, summary, rows, turn, colours);
   } else {
-    moving = followLimits(picture, rows);
-    for (const [name, part] of figures) if (part) functionScene(name, part, picture, state, summary, rows, turn, colours);
+    for (const [name, part] of figures) {
+      if (!part) continue;
+      moving = followLimits(name, part, picture, state, summary, rows) || moving;
+      functionScene(name, part, picture, state, summary, rows, turn, colours);
+    }
   }
   return moving;
 }
@@ -33,15 +36,15 @@ export function drawScene(picture, state, summary, rows, turn) {
 function functionScene(name, part, picture, state, summary, rows, turn, colours) {
   const { axis } = state, target = summary.targets[0], input = summary.inputs[axis];
   plotFunctions(find(`${name}-canvas`), {
-    x: column(picture.points, summary.width, axis), limits, colour: name, mean: part.mean, sd: part.sd, strong: name === "posterior",
+    x: column(picture.points, summary.width, axis), limits: limits[name], colour: name, mean: part.mean, sd: part.sd, strong: name === "posterior",
     functions: functionsOf(part, state.draws, state.seed, turn), labels: [input, target],
     dots: rows && { x: column(rows.shown.x, summary.width, axis), y: rows.shown.y, weight: closeness(rows.shown, state, summary) },
   }, colours);
   const held = summary.inputs.filter((_, k) => k !== axis).map((other) => `${other} ${readable(state.at[summary.inputs.indexOf(other)], 3)}`);
   const where = held.length ? `, at ${held.join(", ")}` : "";
   const words = name === "prior"
-    ? `${state.draws} functions of ${input} drawn from the prior${where}; 95 % of values lie in the band`
-    : `what ${rows.numRows} rows leave of it${where}: mean, band of 95 %, ${state.draws} functions`;
+    ? `${state.draws} ${state.draws === 1 ? "function" : "functions"} it draws; band: 95 % of values${where}`
+    : `given ${rows.numRows} rows: mean, 95 % band and ${state.draws} of its functions${where}`;
   caption(name, words);
 }
 
@@ -72,29 +75,38 @@ function closeness(shown, state, summary) {
   });
 }
 
-function followLimits(picture, rows) {
-  const { prior } = picture;
-  if (!prior) return false;
+/** Moves the axis of values towards what it should show; true while it is on its way. */
+function followLimits(name, part, picture, state, summary, rows) {
+  const wanted = wantedLimits(name, part, picture, state, summary, rows), have = limits[name];
+  if (!have) {
+    limits[name] = wanted;
+    return false;
+  }
+  const span = have[1] - have[0], want = wanted[1] - wanted[0];
+  const fits = wanted[0] >= have[0] - 0.02 * span && wanted[1] <= have[1] + 0.02 * span && want > ROOMY * span;
+  if (fits) return false;
+  const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  const moved = have.map((end, k) => end + (still ? 1 : 0.3) * (wanted[k] - end));
+  const there = Math.abs(moved[0] - wanted[0]) + Math.abs(moved[1] - wanted[1]) < 0.004 * want;
+  limits[name] = there ? wanted : moved;
+  return !there;
+}
+
+/** The data and 2.7 standard deviations of the prior; of the posterior its mean, and its band where the data are. */
+function wantedLimits(name, part, picture, state, summary, rows) {
   let low = Infinity, high = -Infinity;
   const show = (value) => {
     if (value < low) low = value;
     if (value > high) high = value;
   };
-  prior.mean.forEach((mean, i) => {
-    show(mean - 2.7 * prior.sd[i]);
-    show(mean + 2.7 * prior.sd[i]);
+  part.mean.forEach((mean, i) => {
+    const x = picture.points[i * summary.width + state.axis];
+    const inside = x >= summary.low[state.axis] && x <= summary.high[state.axis];
+    const reach = name === "prior" ? 2.7 : inside ? 2.2 : 0;
+    show(mean - reach * part.sd[i]);
+    show(mean + reach * part.sd[i]);
   });
   if (rows) for (const value of rows.shown.y) show(value);
-  const room = 0.03 * (high - low) || 1, wanted = [low - room, high + room];
-  if (!limits) {
-    limits = wanted;
-    return false;
-  }
-  const have = limits[1] - limits[0], want = wanted[1] - wanted[0];
-  const fits = wanted[0] >= limits[0] - 0.02 * have && wanted[1] <= limits[1] + 0.02 * have && want > ROOMY * have;
-  if (fits) return false;
-  const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
-  limits = limits.map((end, k) => end + (still ? 1 : 0.3) * (wanted[k] - end));
-  if (Math.abs(limits[0] - wanted[0]) + Math.abs(limits[1] - wanted[1]) < 0.004 * want) limits = wanted;
-  return limits !== wanted;
+  const room = 0.04 * (high - low) || 1;
+  return [low - room, high + room];
 }

@@ -40,7 +40,11 @@ export function emptyPlane() {
 export function firstKernel(kind, summary, { factor = false, field = false, slow = false } = {}) {
   const first = firstValues(kind, summary, { factor, field });
   const kernel = { kind };
-  for (const { name } of KERNELS[kind].parameters) kernel[name] = Array.isArray(first[name]) ? first[name].map((v) => rounded(v, 3)) : rounded(first[name], 3);
+  for (const parameter of KERNELS[kind].parameters) {
+    const round = isSquare(parameter) ? (value) => rounded(rounded(Math.sqrt(value), 3) ** 2, 8) : (value) => rounded(value, 3);
+    const value = first[parameter.name];
+    kernel[parameter.name] = Array.isArray(value) ? value.map(round) : round(value);
+  }
   if (slow) kernel.lengthscale = Array.isArray(kernel.lengthscale) ? kernel.lengthscale.map((v) => rounded(5 * v, 3)) : rounded(5 * kernel.lengthscale, 3);
   return kernel;
 }
