@@ -102,7 +102,9 @@ class Browser:
         text = {"text": "\r"} if key == "Enter" else {}
         for _ in range(times):
             for kind in ("keyDown", "keyUp"):
-                self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=codes[key], **text)
+                self.call(
+                    "Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=codes[key], **text
+                )
         self.settle()
 
     def size(self, width: int, height: int, *, dark: bool = False) -> None:

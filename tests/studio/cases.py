@@ -57,7 +57,10 @@ def all_cases() -> dict[str, dict]:
     kernels["many inputs"] = (radial("Matern32", [0.5, 1.0, 1.5, 2.0, 2.5, 3.0]), 6)
     kernels["sum"] = (total(radial("RBF", 0.3), PERIODIC, LINEAR), 1)
     kernels["product"] = (product(radial("Matern52"), PERIODIC), 2)
-    kernels["sum of products"] = (total(product(radial("RBF", 3.0), PERIODIC), product(LINEAR, LINEAR), radial("Matern12", 0.2)), 1)
+    kernels["sum of products"] = (
+        total(product(radial("RBF", 3.0), PERIODIC), product(LINEAR, LINEAR), radial("Matern12", 0.2)),
+        1,
+    )
     kernels["product of sums"] = (product(total(radial("RBF"), LINEAR), total(PERIODIC, radial("Matern32"))), 2)
     kernels["long"] = (radial("RBF", 50.0), 1)
     kernels["short"] = (radial("RBF", 0.001), 1)
@@ -70,7 +73,10 @@ def all_cases() -> dict[str, dict]:
         kernels[f"potential {kind}"] = (field(radial(kind), None), 2)
         kernels[f"stream {kind}"] = (field(None, radial(kind, [0.6, 1.1])), 2)
     kernels["both"] = (field(radial("RBF", 0.8), total(radial("Matern52"), LINEAR)), 2)
-    kernels["field of products"] = (field(product(radial("RBF", 2.0), PERIODIC), product(radial("Matern32"), OTHERS[2])), 2)
+    kernels["field of products"] = (
+        field(product(radial("RBF", 2.0), PERIODIC), product(radial("Matern32"), OTHERS[2])),
+        2,
+    )
     kernels["field with a constant"] = (field(total(radial("RBF"), {"kind": "Constant", "constant": 1.0}), None), 2)
     cases = {name: with_data(kernel, width, seed) for seed, (name, (kernel, width)) in enumerate(kernels.items())}
     cases["far from zero"] = with_data(radial("RBF"), 1, 0, shift=1000.0)

@@ -45,7 +45,9 @@ def test_the_page_computes_what_python_computes(name, answers):
         size = np.max(np.abs(ours["gram"]))
         for what in ("gram", "mean", "covariance"):
             scale = size if what != "mean" else 1.0
-            np.testing.assert_allclose(np.reshape(theirs[what], ours[what].shape), ours[what], rtol=0, atol=1e-6 * scale)
+            np.testing.assert_allclose(
+                np.reshape(theirs[what], ours[what].shape), ours[what], rtol=0, atol=1e-6 * scale
+            )
         assert theirs["logEvidence"] == pytest.approx(ours["logEvidence"], abs=1e-6, rel=1e-6)
 
 

@@ -4,6 +4,7 @@ import json
 import statistics
 from urllib.parse import quote
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from studio.browser import Browser, find_chromium
@@ -66,6 +67,11 @@ def drop(page, content: str, name: str = "table.csv", *, row_text: str | None = 
     page.settle()
 
 
+def click(page, element: str) -> None:
+    page.run(f"document.getElementById({element!r}).click()")
+    page.settle()
+
+
 def choose(page, element: str, value: str) -> None:
     page.run(f"""(() => {{ const chosen = document.getElementById({element!r}); chosen.value = {value!r};
         chosen.dispatchEvent(new Event("change", {{bubbles: true}})); }})()""")
@@ -90,7 +96,9 @@ def test_a_slider_moved_by_the_keyboard_changes_picture_numbers_and_address(page
     assert after > number
     assert picture(page) != before
     assert f"lengthscale={after}" in text(page, "python")
-    assert page.run("document.getElementById('terms-0-0-lengthscale').getAttribute('aria-valuetext')").startswith(f"{after:.4g}")
+    assert page.run("document.getElementById('terms-0-0-lengthscale').getAttribute('aria-valuetext')").startswith(
+        f"{after:.4g}"
+    )
     assert page.run("document.activeElement.id") == "terms-0-0-lengthscale"
     page.wait(f"decodeURIComponent(location.hash).includes('{after}')")
     page.wait("document.getElementById('announce').textContent.includes('Matern52')")
@@ -147,7 +155,9 @@ def test_one_move_of_a_slider_redraws_within_50_ms_at_200_points(page, capsys):
     wall = statistics.median(page.run("studio.times"))
     page.call("Performance.disable")
     with capsys.disabled():
-        print(f"\nstudio, 200 rows and 200 points: one move of a slider takes {wall:.0f} ms (median), of which the processor is busy with the whole page at most {statistics.median(busy):.0f} ms")
+        print(
+            f"\nstudio, 200 rows and 200 points: one move of a slider takes {wall:.0f} ms (median), of which the processor is busy with the whole page at most {statistics.median(busy):.0f} ms"
+        )
     # The processor's time (bars that were drawn in between included): the clock also counts what else this machine does.
     assert statistics.median(busy) < 50
 
@@ -164,10 +174,10 @@ def test_sums_and_products_are_built_by_clicking(page):
     assert "Functions repeat with period" in text(page, "sentences")
     choose(page, "kind-terms-1-0", "Matern12")
     assert text(page, "formula") == "(Matern52 x Linear) + Matern12"
-    page.run("document.getElementById('remove-terms-0-1').click()")
-    page.run("document.getElementById('remove-terms-0-0').click()")
+    click(page, "remove-terms-0-1")
+    click(page, "remove-terms-0-0")
     assert text(page, "formula") == "Matern12"
-    page.run("document.getElementById('remove-terms-0-0').click()")
+    click(page, "remove-terms-0-0")
     assert "at least one kernel" in text(page, "messages")
     assert text(page, "formula") == "Matern12"
 
@@ -204,7 +214,7 @@ def test_the_fit_finds_the_parameters_that_python_finds(page):
     drop(page, "t,v\n" + "\n".join(f"{a:.6f},{b:.6f}" for a, b in zip(x, y, strict=True)))
     choose(page, "kind-terms-0-0", "RBF")
     before = page.run("studio.evidence()")
-    page.run("document.getElementById('fit').click()")
+    click(page, "fit")
     page.wait("document.getElementById('fit-result').textContent.startsWith('Fitted')")
     page.settle()
     state, found = page.run("studio.read()"), page.run("studio.evidence()")
@@ -225,16 +235,19 @@ def test_the_fit_finds_the_parameters_that_python_finds(page):
 
 def test_copy_puts_python_and_the_command_on_the_clipboard(page):
     drop(page, WAVE, "it's mine.csv")
-    page.run("document.getElementById('copy-python').click()")
+    click(page, "copy-python")
     page.wait("document.getElementById('copied').textContent.startsWith('Python')")
     copied = page.run("navigator.clipboard.readText()")
     names: dict = {}
     exec(copied, names)
     state = page.run("studio.read()")
-    assert float(names["prior"].variance(np.zeros((1, 1), np.float32))[0, 0]) == pytest.approx(state["terms"][0][0]["variance"])
-    page.run("document.getElementById('copy-command').click()")
+    assert float(names["prior"].variance(jnp.zeros((1, 1)))[0, 0]) == pytest.approx(state["terms"][0][0]["variance"])
+    click(page, "copy-command")
     page.wait("document.getElementById('copied').textContent.startsWith('Command')")
-    assert page.run("navigator.clipboard.readText()") == r"fsplaplace fit 'it'\''s mine.csv' --target level --kernel matern52"
+    assert (
+        page.run("navigator.clipboard.readText()")
+        == r"fsplaplace fit 'it'\''s mine.csv' --target level --kernel matern52"
+    )
 
 
 def test_a_link_shows_the_same_prior(page, empty):
@@ -253,7 +266,7 @@ def test_several_inputs_are_shown_as_slices(page):
     assert picture(page, "posterior") != before
     choose(page, "axis", "1")
     assert "at temperature" in text(page, "slices")
-    page.run("document.getElementById('input-terms-0-0-2').click()")
+    click(page, "input-terms-0-0-2")
     assert page.run("studio.read().terms[0][0].columns") == [0, 1]
     assert "active_dims=[0, 1]" in text(page, "python")
     assert len(page.run("studio.read().terms[0][0].lengthscale")) == 2
@@ -275,7 +288,11 @@ def test_a_vector_field_has_a_helmholtz_prior(page):
 
 BAD_TABLES = {
     "text in a column": ("a,town,b\n" + "".join(f"{i},Ulm,{i * i}\n" for i in range(9)), "column “town” holds text", 2),
-    "missing values": ("a,b\n" + "".join(f"{i},{'' if i % 3 else i}\n" for i in range(12)), "8 rows without a number", 2),
+    "missing values": (
+        "a,b\n" + "".join(f"{i},{'' if i % 3 else i}\n" for i in range(12)),
+        "8 rows without a number",
+        2,
+    ),
     "no header": ("".join(f"{i},{i * i}\n" for i in range(9)), "no header", 2),
     "ragged": ("a,b\n1,2\n2,3,4\n3,4\n", "1 row had another number of cells", 2),
     "semicolons and decimal commas": ("a;b\n0,5;1,5\n1,5;2\n2,5;3\n", "", 2),
@@ -356,7 +373,11 @@ def test_a_bad_address_is_said_and_the_page_works(hash_text, page, empty):
 
 def test_nothing_in_a_table_is_executed(page):
     attack = "<img src=x onerror=window.hacked=1></script><script>window.hacked=1</script>"
-    drop(page, f'"{attack}","b\nimport os",{attack}2\n' + "".join(f"{i},{i * i},{i % 4}\n" for i in range(9)), f"{attack}.csv")
+    drop(
+        page,
+        f'"{attack}","b\nimport os",{attack}2\n' + "".join(f"{i},{i * i},{i % 4}\n" for i in range(9)),
+        f"{attack}.csv",
+    )
     assert attack in text(page, "data-body")
     assert page.run("window.hacked") is None
     assert page.run("document.querySelectorAll('img, script').length") == 2
@@ -396,7 +417,9 @@ def test_every_control_has_a_name(page):
 
 def test_the_command_writes_a_page_that_opens_with_its_table(browser, folder):
     (folder / "data.csv").write_text("a,level,town\n" + "".join(f"{i},{i % 7},</script>\n" for i in range(3000)))
-    done = CliRunner().invoke(app, ["studio", str(folder / "data.csv"), "--target", "level", "--out", str(folder / "s.html"), "--no-open"])
+    done = CliRunner().invoke(
+        app, ["studio", str(folder / "data.csv"), "--target", "level", "--out", str(folder / "s.html"), "--no-open"]
+    )
     assert done.exit_code == 0, done.output
     browser.errors.clear()
     browser.open((folder / "s.html").resolve().as_uri())
@@ -405,3 +428,12 @@ def test_the_command_writes_a_page_that_opens_with_its_table(browser, folder):
     assert "3,000 rows" in text(browser, "data-body")
     assert "column “town” holds text" in text(browser, "data-body")
     assert browser.errors == []
+    # A target that holds text is said, and the page works with another.
+    write_studio(folder / "t.html", folder / "data.csv", target="town")
+    browser.open((folder / "t.html").resolve().as_uri())
+    assert "“town” is no column of numbers" in text(browser, "messages")
+    assert browser.run("studio.read().targets") == ["level"]
+    (folder / "words.csv").write_text("a,b\nx,y\nz,w\n")
+    browser.open(write_studio(folder / "w.html", folder / "words.csv").resolve().as_uri())
+    assert "0 columns of numbers" in text(browser, "messages")
+    assert text(browser, "formula") == "Matern52"

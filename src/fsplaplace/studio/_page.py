@@ -72,7 +72,9 @@ def _gather(name: str, texts: dict[str, str], above: tuple[str, ...]) -> None:
     body = _IMPORT.sub(lambda match: f"const {{{match[1]}}} = {_variable(match[2])};\n", source)
     body = re.sub(r"^export ", "", body, flags=re.MULTILINE)
     if re.search(r"^(import|export)\b", body, re.MULTILINE):
-        raise ValueError(f"studio: {name}.mjs has an import or export of a form that cannot be linked; write `import {{a}} from`")
+        raise ValueError(
+            f"studio: {name}.mjs has an import or export of a form that cannot be linked; write `import {{a}} from`"
+        )
     texts[name] = f"const {_variable(name)} = (() => {{\n{body}\nreturn {{ {', '.join(exported)} }};\n}})();\n"
 
 

@@ -2,11 +2,8 @@
 
 import { element, refill, find } from "./dom.mjs";
 
-/** Most inputs: each has a slider for its length scale. */
-export const MOST_INPUTS = 8;
-
 /** Fills the card. `choose(inputs, targets)` is called with names of columns, `mode(name)` to switch between function and field. */
-export function showData({ table, rows, state, summary, choose, mode, close }) {
+export function showData({ table, rows, state, choose, mode, close }) {
   const field = state.mode === "field";
   const switcher = element("div", { class: "row" }, element("label", { for: "mode" }, "This is"), element("select", { id: "mode", on: { change: (event) => mode(event.target.value) } },
     element("option", { value: "function", selected: !field }, "a function: one value at every input"),

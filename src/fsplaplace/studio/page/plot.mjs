@@ -145,7 +145,9 @@ export function ticks(low, high, count) {
   const found = [];
   for (let k = Math.ceil(low / step - 1e-9); k * step <= high + 1e-9 * step && found.length < 60; k++) {
     const at = k * step, size = Math.max(Math.abs(low), Math.abs(high));
-    const text = size >= 1e6 || size < 1e-3 ? Number(at.toPrecision(4)).toExponential().replace("e+", "e") : at.toFixed(decimals);
+    // With an exponent, as many digits as tell neighbours apart.
+    const digits = Math.min(Math.max(1, Math.ceil(Math.log10(size / step)) + 1), 17);
+    const text = size >= 1e6 || size < 1e-3 ? Number(at.toPrecision(digits)).toExponential().replace("e+", "e") : at.toFixed(decimals);
     found.push({ at, text: (Number(text) === 0 ? "0" : text).replace("-", "−") });
   }
   return found;

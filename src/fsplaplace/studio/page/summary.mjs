@@ -8,8 +8,8 @@ import { column, median, spacingOf } from "./sentences.mjs";
 const DOWN = 100, UP = 30;
 
 /** The summary of rows {x, width, y}; without data, one input from 0 to 10 and targets of size one. */
-export function summarise(rows, inputs, targets) {
-  if (!rows) return { inputs: ["x"], targets: targets > 1 ? ["east", "north"] : ["y"], width: 1, low: [0], high: [10], middle: [5], range: [10], size: 1, mean: [0], meanSquare: 33, spacing: [0.5] };
+export function summarise(rows, inputs = [], targets = []) {
+  if (!rows) return { inputs: ["x"], targets: ["y"], width: 1, low: [0], high: [10], middle: [5], range: [10], size: 1, mean: [0], meanSquare: 33, spacing: [0.5] };
   const columns = inputs.map((_, k) => column(rows.x, rows.width, k));
   const outputs = targets.map((_, q) => column(rows.y, targets.length, q));
   const low = columns.map((values) => Math.min(...values)), high = columns.map((values) => Math.max(...values));
