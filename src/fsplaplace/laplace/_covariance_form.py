@@ -12,13 +12,14 @@ from fsplaplace.laplace import _choices
 from fsplaplace.laplace._choices import Options
 from fsplaplace.laplace._cost import Cost
 from fsplaplace.laplace._diagnostics import Clock, Diagnostics, misfit_to_noise, variance_ratios
-from fsplaplace.laplace._features import Blocks, Normalised, View, data_blocks, normalise, view
+from fsplaplace.laplace._features import Blocks, Normalised, View, data_blocks, normalise
+from fsplaplace.laplace._loss import loss_to_exact, moments_at
 from fsplaplace.laplace._mode import Mode, at_network, best_noise_factor, local_model, objective, posterior_mode
 from fsplaplace.laplace._posterior import Posterior
 from fsplaplace.laplace._problem import Places, Problem
 from fsplaplace.laplace._pull_back import PulledBack, Task, solve
-from fsplaplace.laplace._reference import MeanScores, Reference, reference_at, score_means, typical
-from fsplaplace.laplace._verdict import gaussian_loss, latent_loss, variance_at, verdict_of
+from fsplaplace.laplace._reference import MeanScores, Moments, Reference, reference_at, score_means
+from fsplaplace.laplace._verdict import verdict_of
 from fsplaplace.prior import PriorFactor, moments, plan_factor
 
 
@@ -42,7 +43,8 @@ def covariance_form(problem: Problem, options: Options) -> Posterior:
     ratios = variance_ratios(stated, places, pulled.seen.features)
     clock.finish("diagnostics")
     precision = curvature_at(mean, blocks, mode)
-    loss = loss_to_exact(problem, places, reference, pulled, normalised, means[mean], precision)
+    found = posterior_at_new(problem, places, pulled, normalised, mode, precision, mean)
+    loss = loss_to_exact(problem, places, reference, found, pulled.seen, normalised)
     verdict = verdict_of(problem, reference, loss, ratios, mean=mean)
     weights = posterior_weights(pulled, precision, mode.z)
     clock.finish("posterior")
@@ -104,22 +106,17 @@ def compare_means(
     return score_means(problem.prior, reference, means, losses)
 
 
-def loss_to_exact(
-    problem: Problem, places: Places, reference: Reference, pulled: PulledBack, normalised: Normalised,
-    mean: Float[np.ndarray, "k q"], precision: Float[np.ndarray, "r r"],
-) -> float:  # fmt: skip
-    """The loss of log predictive density against the exact process, as far as it can be known cheaply."""
-    if reference.sample is None:
-        return latent_loss(problem, places, reference, pulled.seen)
-    targets = problem.data.num_rows * problem.prior.num_outputs
-    if targets > _choices.MOST_TARGETS:
-        # The exact process has fewer data than the posterior: both are given the same few.
-        seen = view(problem.model, reference.inputs, pulled.directions, budget=problem.budget)
-        return reference.divergence(seen.features.reshape(-1, seen.features.shape[2]), pulled.missed).forward
-    rows = reference.compared_rows(places)
-    variance = variance_at(normalised.features[rows], normalised.unexplained[rows], precision, pulled.missed)
-    assert problem.noise is not None
-    return gaussian_loss(reference, mean, variance, typical(problem.noise.variance.ravel()))
+def posterior_at_new(
+    problem: Problem, places: Places, pulled: PulledBack, normalised: Normalised, mode: Mode,
+    precision: Float[np.ndarray, "r r"], mean: str,
+) -> Moments:  # fmt: skip
+    """The posterior of the function at inputs like those to come."""
+    new = places.slice("new")
+    features = normalised.features[new]
+    values = pulled.seen.outputs[new]
+    if mean == "refined":
+        values = moments.mean(problem.prior, places.new) + features @ mode.z
+    return moments_at(features, normalised.unexplained[new], precision, values, pulled.missed)
 
 
 def curvature_at(mean: str, blocks: Blocks, mode: Mode) -> Float[np.ndarray, "r r"]:

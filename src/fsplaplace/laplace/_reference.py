@@ -70,6 +70,7 @@ class Reference(NamedTuple):
         exact: the process for new targets given the data (or 1,000 of many targets), at the judged points and then at the
             witnesses; None unless the noise is Gaussian.
         sample: a small problem of the same kind, on which ridges are compared; None unless the noise is Gaussian.
+        new: the process for the function given the data at the place "new"; None unless the noise is Gaussian.
     """
 
     judged: Int[np.ndarray, " g"]
@@ -78,6 +79,12 @@ class Reference(NamedTuple):
     covariance: Float[np.ndarray, "gq gq"]
     exact: Moments | None
     sample: Sample | None
+    new: Moments | None = None
+
+    @property
+    def num_outputs(self) -> int:
+        """q."""
+        return self.covariance.shape[0] // self.points.shape[0]
 
     @property
     def inputs(self) -> Float[np.ndarray, "k ..."]:
@@ -126,7 +133,7 @@ class Reference(NamedTuple):
             carried = np.sum(features**2, axis=1)
             unexplained = unexplained * np.divide(variance, carried, out=np.ones_like(carried), where=carried > 0)
         found = Moments(offset + residual @ whitened, variance + unexplained)
-        return divergence(sample.exact, found, typical(sample.noise))
+        return divergence(sample.exact, found, _tiled(sample.noise.reshape(-1, self.num_outputs), found.mean.size))
 
     def best_treatment(self, features: Float[np.ndarray, "kq r"], treatments: tuple[Treatment, ...]) -> Treatment:
         """How missed variance is treated: what loses less log predictive density, or the first if nobody can say."""
@@ -166,10 +173,11 @@ def reference_at(problem: Problem, places: Places) -> Reference:
         return Reference(judged, witnesses, points, moments.covariance(prior, points), None, None)
     rows = evenly(np.arange(n), _choices.num_targets(n, q) // q)
     given = data.take(rows)
-    everywhere = np.concatenate([points, places.context[witnesses], given.inputs])
+    everywhere = np.concatenate([points, places.context[witnesses], places.new, given.inputs])
     stated = _Joint(moments.mean(prior, everywhere).ravel(), moments.covariance(prior, everywhere))
     targets, variance = np.asarray(given.targets, dtype=np.float64).ravel(), noise.variance[rows].ravel()
-    size, before = points.shape[0] * q, (points.shape[0] + witnesses.size) * q
+    size, compared = points.shape[0] * q, (points.shape[0] + witnesses.size) * q
+    before = compared + places.new.shape[0] * q
     # Positions among `rows` of the few that ridges are compared on, and where each of their targets is.
     few = evenly(np.arange(rows.size), _choices.SAMPLE_TARGETS // q)
     kept = (few[:, None] * q + np.arange(q)).ravel()
@@ -181,7 +189,7 @@ def reference_at(problem: Problem, places: Places) -> Reference:
         witnesses=witnesses,
         points=points,
         covariance=stated.covariance[:size, :size],
-        exact=Moments(function.mean[:before], function.variance[:before] + typical(variance)),
+        exact=Moments(function.mean[:compared], function.variance[:compared] + _tiled(noise.variance[rows], compared)),
         sample=Sample(
             inputs=given.inputs[few],
             targets=targets[kept],
@@ -189,6 +197,9 @@ def reference_at(problem: Problem, places: Places) -> Reference:
             exact=Moments(exact.mean[shown], exact.variance[shown]),
             stated=Moments(stated.mean[shown], np.diagonal(stated.covariance)[shown]),
         ),
+        new=Moments(function.mean[compared:before], function.variance[compared:before])
+        if rows.size == n
+        else near_data(problem, places.new),
     )
 
 
@@ -251,7 +262,29 @@ class _Joint(NamedTuple):
         return Moments(self.mean + (targets - self.mean[at]) @ gain, np.maximum(variance, 0.0))
 
 
-def divergence(exact: Moments, found: Moments, noise: float) -> Divergence:
+def near_data(problem: Problem, points: Float[np.ndarray, "k ..."]) -> Moments:
+    """The exact process of many data: at each point given the rows that the prior relates to it most.
+
+    Time cubic in those rows, for each point; linear in n.
+    """
+    prior, data, q = problem.prior, problem.data, problem.prior.num_outputs
+    assert problem.noise is not None
+    rows = evenly(np.arange(data.num_rows), _choices.MOST_NEIGHBOURHOOD)
+    given, noise = data.take(rows), problem.noise.variance[rows]
+    targets = np.asarray(given.targets, dtype=np.float64).reshape(len(rows), q)
+    related = moments.relation(prior, points, given.inputs)
+    most = min(max(1, _choices.SAMPLE_TARGETS // q), len(rows))
+    found = []
+    for point, relation in zip(points, related, strict=True):
+        near = np.argpartition(-relation, most - 1)[:most]
+        where = np.concatenate([point[None], given.inputs[near]])
+        joint = _Joint(moments.mean(prior, where).ravel(), moments.covariance(prior, where))
+        process = joint.given(q + np.arange(most * q), targets[near].ravel(), noise[near].ravel())
+        found.append(Moments(process.mean[:q], process.variance[:q]))
+    return Moments(*(np.concatenate(part) for part in zip(*found, strict=True)))
+
+
+def divergence(exact: Moments, found: Moments, noise: float | Float[np.ndarray, " kq"]) -> Divergence:
     """Of two processes for a new target with noise of this variance, the mean over points."""
     wanted, given = exact.variance + noise, found.variance + noise
     squared = (exact.mean - found.mean) ** 2
@@ -260,9 +293,14 @@ def divergence(exact: Moments, found: Moments, noise: float) -> Divergence:
     return Divergence(0.5 * float(forward), 0.25 * float(forward + backward))
 
 
-def typical(noise: Float[np.ndarray, " sq"]) -> float:
-    """The harmonic mean: rows that say nothing have no part in it."""
-    return 1.0 / float(np.mean(1.0 / noise))
+def typical(noise: Float[np.ndarray, "n q"]) -> Float[np.ndarray, " q"]:
+    """The harmonic mean for each output: rows that say nothing have no part in it."""
+    return 1.0 / np.mean(1.0 / noise, axis=0)
+
+
+def _tiled(noise: Float[np.ndarray, "n q"], count: int) -> Float[np.ndarray, " kq"]:
+    """A typical variance of the noise for each of `count` new targets, outputs of one point together."""
+    return np.tile(typical(noise), count // noise.shape[1])
 
 
 @eqx.filter_jit
