@@ -1,7 +1,7 @@
 """Is the verdict right? Random problems, the posterior's log predictive density beside the exact process's.
 
     python benchmarks/verdict.py            # 240 problems and 100 others, about a quarter of an hour on one core
-    python benchmarks/verdict.py --quick    # six, for the test suite
+    python benchmarks/verdict.py --quick    # three, for the test suite
 
 Kernels, length scales, offsets, noise, likelihoods and training steps are drawn anew for each problem; dimensions, rows and widths
 come from a list of designs, so that problems share compiled programs. The data are drawn from the prior itself. The exact
@@ -227,7 +227,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--out", default="benchmarks/results")
     arguments = parser.parse_args()
-    settings = {**SETTINGS, **({"problems": 4, "others": 2} if arguments.quick else {})}
+    settings = {**SETTINGS, **({"problems": 2, "others": 1} if arguments.quick else {})}
     numbers = [*range(settings["problems"]), *range(FIRST_OTHER, FIRST_OTHER + settings["others"])]
     rows, began = read_rows(arguments.out, "verdict", settings), time.perf_counter()
     for number in numbers[len(rows) :]:

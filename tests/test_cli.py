@@ -119,6 +119,7 @@ def test_fit_then_predict_gives_the_same_numbers(tmp_path):
     )
     assert fitted.exit_code == 0, fitted.output
     assert "RMSE" in fitted.output
+    assert "verdict: good" in fitted.output
     assert (out / "fit.png").read_bytes().startswith(b"\x89PNG")
     predicted = run.invoke(app, ["predict", str(out), str(good), "--out", str(tmp_path / "p.csv")])
     assert predicted.exit_code == 0, predicted.output
@@ -126,6 +127,7 @@ def test_fit_then_predict_gives_the_same_numbers(tmp_path):
     for name in ("mean", "std"):
         np.testing.assert_allclose(second[name], first[name], rtol=1e-4, atol=1e-5)
     assert np.all(second["std"] > 0)
+    assert not second["outside"].any()
     assert json.loads((out / "model.json").read_text())["content"]["features"] == ["x"]
 
 

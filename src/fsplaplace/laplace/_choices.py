@@ -25,6 +25,8 @@ SHARE_ACROSS = 2 / 3
 NEIGHBOURS = 6
 # Inputs like those to come, at which the loss against the exact process is estimated: its mean to about a tenth.
 NUM_NEW = 200
+# Share of distinct rows from which repetitions say nothing about inputs to come.
+MOSTLY_DISTINCT = 0.7
 # Rows among which the exact process of more targets than `MOST_TARGETS` looks for those that tell most about a new input.
 MOST_NEIGHBOURHOOD = 20_000
 # Points of each place at which implied and stated variance are compared: quantiles to a few per cent.
@@ -96,6 +98,9 @@ CAUTION = 5.0
 CAUTION_LOSS, UNUSABLE_LOSS = 0.05, 0.5
 # Implied over stated prior variance within which the features hold the prior, for a judgement without an exact process.
 HELD_RATIOS = (0.8, 1.25)
+# Distance of a mean to the exact process's, in standard deviations of a new target, and share of training inputs outside the
+# box of the context points, from which a posterior that is not good names them among the reasons.
+FAR_MEAN, MOST_OUTSIDE = 0.2, 0.01
 # Targets times outputs on which other likelihoods are compared with the exact process: a tenth of a second.
 LATENT_TARGETS = 500
 # Relative jitter of the exact process's Cholesky factor, and what a target must tell at least to count.

@@ -45,7 +45,7 @@ def covariance_form(problem: Problem, options: Options) -> Posterior:
     precision = curvature_at(mean, blocks, mode)
     found = posterior_at_new(problem, places, pulled, normalised, mode, precision, mean)
     loss = loss_to_exact(problem, places, reference, found, pulled.seen, normalised)
-    verdict = verdict_of(problem, reference, loss, ratios, mean=mean)
+    verdict = verdict_of(problem, places, loss, ratios, mean=mean, scores=scores)
     weights = posterior_weights(pulled, precision, mode.z)
     clock.finish("posterior")
     return Posterior(

@@ -11,7 +11,7 @@ from fsplaplace.laplace._choices import Treatment
 from fsplaplace.laplace._features import Block, Normalised, View
 from fsplaplace.laplace._mode import posterior_mode
 from fsplaplace.laplace._problem import Places, Problem, evenly
-from fsplaplace.laplace._reference import Moments, Reference, divergence, typical
+from fsplaplace.laplace._reference import Moments, Reference, divergence
 from fsplaplace.likelihoods import Bernoulli, Categorical, Likelihood
 from fsplaplace.prior import moments
 
@@ -36,8 +36,7 @@ def loss_to_exact(
     NaN if nothing is there to compare with. Time cubic in a few hundred points.
     """
     if problem.noise is not None and reference.new is not None:
-        noise = np.tile(typical(problem.noise.variance), places.new.shape[0])
-        return divergence(reference.new, found, noise).forward
+        return divergence(reference.new, found, np.tile(_new_noise(problem), places.new.shape[0])).forward
     q = problem.prior.num_outputs
     rows = evenly(np.arange(len(places.training)), max(1, _choices.LATENT_TARGETS // q))
     if rows.size < problem.data.num_rows and normalised is None:
@@ -46,7 +45,15 @@ def loss_to_exact(
     exact = latent.exact()
     if rows.size < problem.data.num_rows and seen is not None and normalised is not None:
         found = latent.of_features(seen, normalised)
-    return _loss_of_targets(problem.likelihood, exact, found, latent.targets_near(places.new))
+    return _loss_of_targets(problem.likelihood.of_one(), exact, found, latent.targets_near(places.new))
+
+
+def _new_noise(problem: Problem) -> Float[np.ndarray, " q"]:
+    """Variance of the noise of a new target, for each output: the median if every training row has its own."""
+    q, one = problem.prior.num_outputs, problem.likelihood.of_one()
+    assert problem.noise is not None
+    noise = None if one.rows(slice(0, 1)) is not one else one.noise((1, q))
+    return np.median(problem.noise.variance, axis=0) if noise is None else noise.variance[0]
 
 
 def moments_at(
@@ -128,10 +135,7 @@ def _loss_of_targets(
             return _divergence(*(softmax(logits, axis=1) for logits in shrunk))
     q = exact.mean.size // len(targets)
     means = exact.mean.reshape(-1, q)
-    single = (
-        likelihood.rows(np.zeros(len(targets), int)) if likelihood.rows(slice(0, 1)) is not likelihood else likelihood
-    )
-    curvature = np.asarray(in_float64(single.curvature)(means, targets)).diagonal(axis1=1, axis2=2).ravel()
+    curvature = np.asarray(in_float64(likelihood.curvature)(means, targets)).diagonal(axis1=1, axis2=2).ravel()
     noise = 1.0 / np.maximum(curvature, _choices.LATENT_JITTER / np.maximum(exact.variance, 1e-300))
     return divergence(exact, found, noise).forward
 

@@ -83,7 +83,7 @@ def precision_form(problem: Problem, rank: int | None) -> Posterior:
             form="precision", solver="lanczos", factorisation="Lanczos", mean="network", rank=keep - drop,
             captured=jnp.asarray(jnp.nan), pull_back_residual=float("nan"), ratios=ratios, criterion="", objectives={},
             jitter=0.0, delta=0.0, missed_as_noise=False, noise_factor=None, misfit_to_noise=misfit_to_noise(ratios, stated, problem.noise),
-            verdict=verdict_of(problem, reference, loss, ratios, mean=""), stages=clock.stages(sizes),
+            verdict=verdict_of(problem, places, loss, ratios), stages=clock.stages(sizes),
         ),
     )  # fmt: skip
 

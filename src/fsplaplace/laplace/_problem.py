@@ -152,6 +152,8 @@ def new_inputs(data: Rows, guards: Float[np.ndarray, "g ..."]) -> Float[np.ndarr
     if len(data.row_shape) != 1 or data.num_rows < 2:
         return evenly(guards, _choices.NUM_NEW)
     generator, given = np.random.default_rng(0), data.held().inputs
+    if len(once := distinct(given)) > max(1.0, _choices.MOSTLY_DISTINCT * len(given)):
+        given = once
     rows = given.astype(np.float64)
     spread = rows.std(axis=0)
     rows = rows / np.where(spread > 0, spread, 1.0)

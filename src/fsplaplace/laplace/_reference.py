@@ -203,6 +203,9 @@ def reference_at(problem: Problem, places: Places) -> Reference:
     )
 
 
+_TO_EXACT = "distance to the exact GP"
+
+
 class MeanScores(NamedTuple):
     """How good the "network" and the "refined" mean are.
 
@@ -213,6 +216,11 @@ class MeanScores(NamedTuple):
 
     criterion: str
     scores: dict[str, float]
+
+    @property
+    def against_exact(self) -> bool:
+        """Whether scores are distances to the exact process, in standard deviations of a new target."""
+        return self.criterion == _TO_EXACT
 
     @property
     def best(self) -> str:
@@ -240,7 +248,7 @@ def score_means(
             name: float(np.sqrt(np.mean((values.ravel() - exact.mean) ** 2 / exact.variance)))
             for name, values in means.items()
         }
-        return MeanScores("distance to the exact GP", distances)
+        return MeanScores(_TO_EXACT, distances)
     count = reference.points.shape[0]
     values = np.stack([values[:count] for values in means.values()])
     norms = np.asarray(in_float64(_half_squared_norms)(prior, reference.points, values))

@@ -1,48 +1,80 @@
 """One verdict on a posterior: how much worse than the exact process it is, why, and what to do."""
 
+import math
+
 import numpy as np
 
 from fsplaplace.laplace import _choices
 from fsplaplace.laplace._diagnostics import Ratio, Verdict
-from fsplaplace.laplace._problem import Problem
-from fsplaplace.laplace._reference import Reference
+from fsplaplace.laplace._problem import Places, Problem
+from fsplaplace.laplace._reference import MeanScores
 
 
-def verdict_of(problem: Problem, reference: Reference, loss: float, ratios: dict[str, Ratio], *, mean: str) -> Verdict:
+def verdict_of(
+    problem: Problem, places: Places, loss: float, ratios: dict[str, Ratio], *,
+    mean: str = "", scores: MeanScores | None = None,
+) -> Verdict:  # fmt: skip
     """The verdict from what was measured.
 
     Args:
         problem: the problem.
-        reference: what the loss was measured against.
+        places: where the posterior was looked at.
         loss: in nats for each new target; NaN if unknown.
         ratios: implied over stated prior variance, before normalisation.
         mean: the mean that was chosen; empty if there was no choice.
+        scores: how good the means are.
     """
-    level = "good"
-    if not loss < _choices.CAUTION_LOSS:
-        level = "do not use" if loss >= _choices.UNUSABLE_LOSS else "caution"
-    if np.isnan(loss):
-        level = "good" if _holds(ratios) else "caution"
-        reasons = ["it was compared with the prior's variances only"]
+    if known := not math.isnan(loss):
+        level = level_of(loss)
+        first = f"about {loss:.2g} nats for each new target from the exact Gaussian process with this prior"
     else:
-        of_what = "of the latent function" if reference.exact is None else "for each new target"
-        reasons = [f"about {loss:.2g} nats {of_what} from the exact Gaussian process with this prior"]
-    if level == "good":
-        return Verdict(level, loss, tuple(reasons), ())
+        level = "good" if _holds(ratios) else "caution"
+        first = "it was compared with the prior's variances only"
+    verdict = Verdict(level, loss, (first,), ())
+    if level != "good":
+        verdict = Verdict(
+            level, loss, (first, *_reasons(problem, places, ratios, mean, scores)), _remedies(problem, loss, known)
+        )
+    if problem.data.coarse:
+        seen, remedy = problem.data.coarse.split("; ", 1)
+        verdict = verdict.with_caution(seen, remedy)
+    return verdict
+
+
+def level_of(loss: float) -> str:
+    """The level for a loss in nats for each new target."""
+    if loss < _choices.CAUTION_LOSS:
+        return "good"
+    return "do not use" if loss >= _choices.UNUSABLE_LOSS else "caution"
+
+
+def _reasons(
+    problem: Problem, places: Places, ratios: dict[str, Ratio], mean: str, scores: MeanScores | None
+) -> list[str]:
+    reasons = []
     low, high = (
         func([float(getattr(ratio, name)) for ratio in ratios.values()])
         for func, name in ((min, "smallest"), (max, "largest"))
     )
     if low < _choices.HELD_RATIOS[0] or high > _choices.HELD_RATIOS[1]:
         reasons.append(f"the network's features imply {low:.2g} to {high:.2g} times the prior variance that was stated")
+    if scores is not None and scores.against_exact and (distance := scores.scores[mean]) > _choices.FAR_MEAN:
+        reasons.append(f"its mean is {distance:.2g} standard deviations of a new target from the exact process's")
     if mean == "network":
         reasons.append("the network's own mean was closer to the exact process than the refined one")
+    points, inputs = (values.reshape(len(values), -1) for values in (problem.context, places.training))
+    outside = np.mean(np.any((inputs < points.min(axis=0)) | (inputs > points.max(axis=0)), axis=1))
+    if outside > _choices.MOST_OUTSIDE:
+        reasons.append(f"{100 * outside:.0f} % of the training inputs lie outside the box of the context points")
+    return reasons
+
+
+def _remedies(problem: Problem, loss: float, known: bool) -> tuple[str, ...]:
     remedies = ["use a wider network", "more context points where you predict", "a prior with longer length scales"]
-    targets = problem.data.num_rows * problem.prior.num_outputs
-    if targets <= _choices.EXACT_TARGETS:
-        gain = "" if np.isnan(loss) else f", about {loss:.2g} nats better here"
+    if problem.data.num_rows * problem.prior.num_outputs <= _choices.EXACT_TARGETS:
+        gain = f", about {loss:.2g} nats better here" if known else ""
         remedies.append(f"an exact Gaussian process, which {problem.data.num_rows} rows allow (method='gp'{gain})")
-    return Verdict(level, loss, tuple(reasons), tuple(remedies))
+    return tuple(remedies)
 
 
 def _holds(ratios: dict[str, Ratio]) -> bool:
