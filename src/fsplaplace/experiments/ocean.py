@@ -226,7 +226,7 @@ class Ocean(Experiment):
             for axis, name, title in ((spread, "std", "norm of the std"), (error, "squared_error", "squared error")):
                 east, north = position.T
                 image = axis.tricontourf(east, north, np.asarray(curve[name]), levels=levels[name], cmap="viridis")
-                figure.colorbar(image, ax=axis).ax.tick_params(labelsize=6)
+                figure.colorbar(image, ax=axis, format="%.2f", ticks=levels[name][::4]).ax.tick_params(labelsize=6)
                 axis.plot(*readings[:, :2].T, ".", color=_figures.RED, ms=3)
                 axis.set_title(f"{cell.method}: {title}", fontsize=7)
             for axis in (test, mean, spread, error):
