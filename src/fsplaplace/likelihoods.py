@@ -97,6 +97,10 @@ class Likelihood(eqx.Module):
         """The likelihood of a subset of the training rows; itself unless a parameter belongs to single rows."""
         return self
 
+    def of_one(self) -> "Likelihood":
+        """The likelihood of one new observation; itself unless training rows stand for several."""
+        return self
+
 
 class Gaussian(Likelihood):
     r"""$p(y \mid f) = \mathcal N(y;\, f,\, \sigma^2)$, with its normaliser.

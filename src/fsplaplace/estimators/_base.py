@@ -21,7 +21,9 @@ from fsplaplace.estimators._kernels import kernel_by_name
 from fsplaplace.estimators._pickle import FunctionPickler
 from fsplaplace.estimators._rows import Scale, WeightedRows, padded_size
 from fsplaplace.host import host_generator, to_double
+from fsplaplace.laplace import Posterior, Verdict
 from fsplaplace.likelihoods import Gaussian, Likelihood
+from fsplaplace.methods import FunctionPosterior
 from fsplaplace.networks import Model, as_model, choose_width, mlp
 from fsplaplace.prior import Prior, moments
 from fsplaplace.tuning import fit_prior
@@ -77,7 +79,7 @@ class FSPEstimator(BaseEstimator):
         num_outputs: int,
         scale_targets: bool,
     ) -> None:
-        """Set `posterior_`, `prior_`, `input_scale_` and `target_scale_` from data that has been checked."""
+        """Set `posterior_`, `prior_`, `verdict_`, `input_scale_` and `target_scale_` from data that has been checked."""
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         rows = WeightedRows.collect(X, y, weights)
@@ -92,7 +94,7 @@ class FSPEstimator(BaseEstimator):
         rows = rows._replace(X=self.input_scale_.apply(rows.X), y=self.target_scale_.apply(rows.y))
 
         prior_key, network_key, fit_key = jr.split(jr.key(seed), 3)
-        prior, likelihood = self._prior(rows, likelihood, num_outputs, prior_key)
+        prior, likelihood, notes = self._prior(rows, likelihood, num_outputs, prior_key)
         context = _context(rows.X, prior_key)
         model = self._model(prior, likelihood, context, rows.X, network_key)
         self.prior_ = prior
@@ -100,22 +102,26 @@ class FSPEstimator(BaseEstimator):
             self.method, model, prior, likelihood, context, rows,
             steps=self.steps, num_context=self.num_context, width=self._width(), key=fit_key, progress=self.progress,
         )  # fmt: skip
+        self.verdict_ = _verdict(self.posterior_, notes)
 
     def _prior(self, rows: WeightedRows, likelihood: Likelihood, num_outputs: int, key: PRNGKeyArray):
-        """The prior and the likelihood's noise, by marginal likelihood unless there is nothing to fit."""
+        """The prior, the likelihood's noise, and what was said: by marginal likelihood unless there is nothing to fit."""
         kernel = kernel_by_name(self.kernel, rows.X.shape[1], ard=self.ard)
         prior = Prior(kernel, num_outputs=num_outputs)
         if not (self.fit_prior and np.any(np.ptp(rows.y, axis=0) > 0)):
-            return prior, likelihood
-        with warnings.catch_warnings():
+            return prior, likelihood, ()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
             # An input that does not matter has a length scale at its upper bound: what `ard` is for. The report says it.
             warnings.filterwarnings("ignore", message=_IRRELEVANT_INPUTS, category=UserWarning)
             fitted = fit_prior(
                 prior, rows.X, rows.targets, likelihood,
                 key=key, ard=self.ard, standard_errors=False, weights=rows.weights,
             )  # fmt: skip
+        for each in caught:
+            warnings.warn(each.message, each.category, stacklevel=2)
         self.prior_report_ = fitted.report
-        return fitted.prior, fitted.likelihood
+        return fitted.prior, fitted.likelihood, tuple(str(each.message) for each in caught)
 
     def _model(
         self, prior: Prior, likelihood: Likelihood, context: Sampler, X: Float[np.ndarray, "n d"], key: PRNGKeyArray
@@ -166,6 +172,17 @@ class FSPEstimator(BaseEstimator):
 
     def __setstate__(self, state):
         super().__setstate__(pickle.loads(state["pickled"]))
+
+
+def _verdict(posterior: Posterior | FunctionPosterior, notes: tuple[str, ...]) -> Verdict | None:
+    """The posterior's verdict with what the fit of the prior said; None for methods without one."""
+    if not isinstance(posterior, Posterior):
+        return None
+    verdict = posterior.verdict
+    for note in notes:
+        seen, _, remedy = note.partition("; ")
+        verdict = verdict.with_caution(seen, remedy or "fix those parameters, or pass more rows")
+    return verdict
 
 
 def tanh(x: Float[Array, "..."]) -> Float[Array, "..."]:

@@ -41,6 +41,8 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
     Attributes:
         posterior_: the posterior over functions, in standardised units (see `input_scale_` and `target_scale_`).
         prior_: the fitted prior, and `prior_report_`: how it was fitted, as a table.
+        verdict_: whether the posterior can be trusted, why, and what to do, with what the fit of the prior said
+            (`fsplaplace.Verdict`); None for methods other than "fsp-laplace".
         noise_: standard deviation of the noise in the targets' units; one per target where there are several.
         held_: how much of the fitted prior the network holds, with `network="auto"`: print it.
         n_features_in_, feature_names_in_: as in scikit-learn.
