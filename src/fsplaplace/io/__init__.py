@@ -56,7 +56,9 @@ def load(path: str | Path, model: Any = None, *, prior: Any = None, mean: Any = 
         path: the file.
         model: the network, for its structure: a `Model`, or anything `fsplaplace.as_model` takes. Its weights, and the
             statistics it keeps fixed, are replaced by the stored ones and must have their shapes and dtypes.
-        prior, mean, likelihood: given, they take the place of the stored ones; needed where `save` left them out.
+        prior: takes the place of the stored one; needed if `save` left it out.
+        mean: takes the place of the stored one; needed if `save` left it out.
+        likelihood: takes the place of the stored one; needed if `save` left it out.
 
     Raises `FileFormatError` with the reason for a file that is truncated, altered, of another kind or from a newer
     version, and for a network of another shape or another function.
