@@ -16,9 +16,9 @@ from fsplaplace.networks._model import Model
 from fsplaplace.prior import Prior, moments
 
 # Points of the context region at which the prior's standard deviation is looked up: one tile of its compiled program.
+_MOST_POINTS = 256
 # Standard deviations of outputs that training reaches as fast as any.
 _REACHED = (0.05, 19.0)
-_MOST_POINTS = 256
 
 
 class Units(eqx.Module):

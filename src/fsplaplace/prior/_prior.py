@@ -1,5 +1,6 @@
 """The Gaussian-process prior over the network's function: kernel, mean and outputs."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -71,7 +72,7 @@ class Prior(eqx.Module):
         """One kernel for independent outputs, one kernel each, or one covariance across outputs."""
         return self.blocks.name
 
-    @property
+    @functools.cached_property
     def blocks(self) -> BlockStructure:
         """How the covariance falls into blocks: what every computation that depends on `structure` asks."""
         return structure_of(self.kernel, self.num_outputs)

@@ -64,9 +64,8 @@ def _flat(x: ArrayLike) -> Float[np.ndarray, "n d"]:
 
 
 def _tiles(prior: "Prior", x: ArrayLike) -> list[Float[np.ndarray, "t d"]]:
-    rows, q = _flat(x), prior.num_outputs
-    numbers = {"shared": 1, "separate": q, "joint": q**2}[prior.structure]
-    size = max(1, min(_TILE, math.isqrt(_LARGEST_TILE // numbers)))
+    rows = _flat(x)
+    size = max(1, min(_TILE, math.isqrt(_LARGEST_TILE // prior.blocks.numbers_per_pair)))
     return [pad_rows(rows[start : start + size], size) for start in range(0, rows.shape[0], size)]
 
 
