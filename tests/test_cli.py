@@ -36,7 +36,7 @@ GOOD = "x,y\n" + "\n".join(f"{value:.3f},{np.sin(value):.4f}" for value in np.li
 
 
 def test_every_command_explains_itself():
-    for command in ([], ["demo"], ["reproduce"], ["data"], ["data", "verify"], ["report"], ["fit"], ["predict"]):
+    for command in ([], ["demo"], ["reproduce"], ["data"], ["data", "verify"], ["report"], ["fit"], ["studio"], ["predict"]):
         result = run.invoke(app, [*command, "--help"])
         assert result.exit_code == 0
         assert "Usage" in result.output

@@ -47,6 +47,12 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
 
     A fit takes $O(n^3)$ for the marginal likelihood up to 1,500 rows, `steps` passes through the network, and
     $O(m^3)$ for m context points.
+
+    Examples:
+        >>> regressor = fsp.FSPRegressor(kernel="rbf", network=(20,), steps=20, num_context=50).fit(X, y)
+        >>> mean, std = regressor.predict(X, return_std=True)
+        >>> mean.shape, std.shape
+        ((20,), (20,))
     """
 
     def fit(self, X, y, sample_weight=None):

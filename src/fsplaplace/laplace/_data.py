@@ -42,6 +42,10 @@ class Rows:
         self.num_rows: int = sum(shape[0] for shape in shapes)
         self.row_shape: tuple[int, ...] = shapes[0][1:]
 
+    def parts(self) -> Iterator[Part]:
+        """One pass over all rows, in order, in parts as they are read."""
+        return self._parts()
+
     def blocks(self, size: int) -> Iterator[tuple[slice, Part]]:
         """All rows in order, `size` at a time, with where they are; the last block may have fewer."""
         start, waiting = 0, []

@@ -113,6 +113,10 @@ def plan(
         key: for `holds`; a fixed key by default.
 
     Time: milliseconds, nothing is computed; up to seconds with `holds`.
+
+    Examples:
+        >>> fsp.plan(model, prior, X, context.sample(50, key=jr.key(0))).solver
+        'dense'
     """
     if rank is not None and rank < prior.num_outputs:
         raise ValueError(f"plan: rank is {rank}; pass {prior.num_outputs} or more, one for each output")

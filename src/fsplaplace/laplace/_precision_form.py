@@ -14,7 +14,7 @@ from fsplaplace.laplace._features import data_blocks
 from fsplaplace.laplace._mode import at_network, local_model
 from fsplaplace.laplace._posterior import Posterior
 from fsplaplace.laplace._problem import Places, Problem
-from fsplaplace.laplace._reference import reference_at, typical
+from fsplaplace.laplace._reference import reference_at
 from fsplaplace.laplace._verdict import gaussian_loss, verdict_of
 from fsplaplace.linalg import lanczos_inverse_factor
 from fsplaplace.networks import pull_back, push_forward
@@ -62,15 +62,11 @@ def precision_form(problem: Problem, rank: int | None) -> Posterior:
     stated = moments.variance(prior, places.stacked)
     ratios = variance_ratios(stated, places, np.asarray(implied, dtype=np.float64))
     reference, loss = reference_at(problem, places), math.nan
-    if (
-        problem.noise is not None
-        and reference.exact is not None
-        and problem.data.num_rows * prior.num_outputs <= _choices.MOST_TARGETS
-    ):
+    if reference.exact is not None and reference.complete:
         compared = to_device(reference.compared_points(places))
         variance = np.sum(np.asarray(push_forward(model, compared, scale, budget=budget), np.float64) ** 2, axis=2)
         mean = np.asarray(model(compared), np.float64)
-        loss = gaussian_loss(reference, mean, variance, typical(problem.noise.variance.ravel()))
+        loss = gaussian_loss(reference, mean, variance)
     clock.finish("diagnostics")
     sizes = {
         "Lanczos": 3.0 * inverse_factor.nbytes,

@@ -11,6 +11,7 @@ from fsplaplace.context import Segments, throughout
 from fsplaplace.host import host_generator
 from fsplaplace.laplace import _choices
 from fsplaplace.laplace._data import Rows
+from fsplaplace.laplace._observed import Observed
 from fsplaplace.likelihoods import Likelihood, Noise
 from fsplaplace.networks import Model
 from fsplaplace.prior import Prior
@@ -25,8 +26,9 @@ class Problem:
     Attributes:
         model: the trained network.
         prior: over its function.
-        likelihood: of the targets given its outputs.
-        data: n rows of inputs and targets.
+        likelihood: of new targets given its outputs.
+        observed: kinds of observations, each with rows and a likelihood.
+        data: the inputs of all of them, n rows; with targets if they are of one kind.
         context: C, the points where the prior is enforced, (m, ...), none twice.
         guards: points off the context set at which choices are judged, (g, ...).
         guards_given: whether the caller chose the guard points.
@@ -36,16 +38,27 @@ class Problem:
     model: Model
     prior: Prior
     likelihood: Likelihood
+    observed: tuple[Observed, ...]
     data: Rows
     context: Float[np.ndarray, "m ..."]
     guards: Float[np.ndarray, "g ..."]
     guards_given: bool
     budget: float
 
+    @property
+    def of_values(self) -> bool:
+        """Whether values of the function are all that was observed."""
+        return len(self.observed) == 1 and self.observed[0].of_values
+
+    @property
+    def num_targets(self) -> int:
+        """Numbers that were observed in all."""
+        return sum(kind.num_targets for kind in self.observed)
+
     @functools.cached_property
     def noise(self) -> Noise | None:
-        """The Gaussian noise of all targets, or None for other likelihoods."""
-        return self.likelihood.noise((self.data.num_rows, self.prior.num_outputs))
+        """Gaussian noise of all values; None for other likelihoods, or without values."""
+        return next((kind.noise for kind in self.observed if kind.of_values), None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +69,7 @@ class Places:
         context: at most 500 of the context points.
         guard: at most 500 of the guard points.
         training: at most 500 of the training inputs.
-        targets: of those training inputs, read in the same pass over the data.
+        targets: of those training inputs, read in the same pass over the data; without columns if there are several kinds.
     """
 
     context: Float[np.ndarray, "c ..."]

@@ -23,6 +23,8 @@ from fsplaplace.networks._jacobian import push_forward_block as push_forward_blo
 from fsplaplace.networks._jacobian import route as route
 from fsplaplace.networks._jacobian import rows_per_block as rows_per_block
 from fsplaplace.networks._layers import layer_order as layer_order
+from fsplaplace.networks._linear_model import PointFunction as PointFunction
+from fsplaplace.networks._linear_model import linear_model as linear_model
 from fsplaplace.networks._mlp import mlp as mlp
 from fsplaplace.networks._model import Model as Model
 from fsplaplace.networks._normalise import Normalised as Normalised

@@ -86,6 +86,11 @@ def matched_first_layer(
 
     Returns:
         Weights (h, d) and biases (h,), for use in a network of any library. Time $O(h^2 d)$.
+
+    Examples:
+        >>> weights, biases = fsp.matched_first_layer(20, prior=prior, context=context, key=jr.key(0))
+        >>> weights.shape, biases.shape
+        ((20, 1), (20,))
     """
     pool = pool_of(context, num_units, key, caller="matched_first_layer")
     weight, bias = draw_units(prior, pool, num_units, host_generator(key)).seen(centre=centre, scale=scale)

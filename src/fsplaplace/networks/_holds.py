@@ -43,6 +43,10 @@ def holds(
         memory_budget: bytes that the Jacobian of a network other than `MLP` may take; a quarter of RAM by default.
 
     Returns a `Held`: print it. Time: a fraction of a second for an `MLP` of any width, and for each wider one.
+
+    Examples:
+        >>> fsp.holds(network, prior, context, key=jr.key(0), compare=False).enough
+        True
     """
     model = as_model(network)
     region = Region.of(prior, context, num_points, key=region_key(key), noise=noise, caller="holds")

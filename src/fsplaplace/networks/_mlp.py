@@ -49,6 +49,11 @@ def mlp(
         noise: standard deviation of the targets' noise, in standard deviations of the prior, for "auto".
 
     Time: $O(w^2 d)$ for width w; with "auto" about a third of a second for each width that is tried.
+
+    Examples:
+        >>> network = fsp.mlp([20], prior=prior, context=context, key=jr.key(0))
+        >>> network(jnp.zeros(1)).shape
+        (1,)
     """
     if isinstance(hidden, str):
         return _auto(hidden, prior, context, activation, num_outputs, max_weights, noise, key=key)

@@ -43,6 +43,10 @@ def plot_regression(
         ax: the axes; a new figure by default.
 
     Returns the axes.
+
+    Examples:
+        >>> from fsplaplace import plotting
+        >>> plotting.plot_regression(posterior, X, y).get_figure().savefig(directory / "fit.png")
     """
     ax = one_axes(ax)
     x = _grid(posterior, X, x, "plot_regression")
