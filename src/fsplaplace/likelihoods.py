@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, Int, Shaped
 from numpy.typing import ArrayLike
 from paramax import non_trainable, unwrap
 
+from fsplaplace.arguments import checked
 from fsplaplace.host import to_device
 
 
@@ -110,6 +111,7 @@ class Gaussian(Likelihood):
 
     log_scale: Array
 
+    @checked(traceable=True)
     def __init__(self, scale: ArrayLike = 1.0, *, learnable: bool = False):
         scale = np.asarray(scale, dtype=float)
         if scale.ndim > 2:
@@ -169,6 +171,7 @@ class Gaussian(Likelihood):
         variance = np.broadcast_to(np.asarray(self.scale, dtype=np.float64) ** 2, shape)
         return Noise(variance, -0.5 * float(np.sum(np.log(2 * np.pi * variance))), float(np.prod(shape)))
 
+    @checked(traceable=True)
     def scaled(self, factor: float) -> "Gaussian":
         """The likelihood with every scale times a factor, as learnable as it was."""
         leaves = lambda tree: jax.tree.leaves(tree.log_scale)  # noqa: E731
@@ -251,9 +254,8 @@ class Categorical(Likelihood):
 
     num_classes: int = eqx.field(static=True)
 
+    @checked
     def __init__(self, num_classes: int):
-        if num_classes < 2:
-            raise ValueError(f"Categorical: num_classes is {num_classes}; pass 2 or more")
         self.num_classes = int(num_classes)
 
     def log_density(self, output, target):

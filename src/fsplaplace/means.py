@@ -10,6 +10,8 @@ from gpjax.typing import Array as AnyArray
 from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
+from fsplaplace.arguments import check_numbers
+
 
 class Linear(AbstractMeanFunction):
     r"""$\mu(x) = x^\top W + b$, a trend.
@@ -27,8 +29,12 @@ class Linear(AbstractMeanFunction):
     intercept: Any
 
     def __init__(self, slope: ArrayLike, intercept: ArrayLike = 0.0):
-        self.slope = slope if _is_wrapped(slope) else jnp.asarray(slope, dtype=float)
-        self.intercept = intercept if _is_wrapped(intercept) else jnp.asarray(intercept, dtype=float)
+        self.slope = slope if _is_wrapped(slope) else jnp.asarray(check_numbers(slope, "Linear: slope"), dtype=float)
+        self.intercept = (
+            intercept
+            if _is_wrapped(intercept)
+            else jnp.asarray(check_numbers(intercept, "Linear: intercept"), dtype=float)
+        )
         if jnp.ndim(val(self.slope)) not in (1, 2):
             raise ValueError(
                 f"Linear: slope has shape {jnp.shape(val(self.slope))}; pass (d,), or (d, q) for q outputs"

@@ -18,9 +18,12 @@ from jaxtyping import Array, Float, Int
 from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
+from fsplaplace.arguments import checked
+
 # --- Gaussian regression ------------------------------------------------------------------------------------
 
 
+@checked(traceable=True)
 def expected_log_likelihood(
     y: ArrayLike,
     mean: ArrayLike,
@@ -48,6 +51,7 @@ def expected_log_likelihood(
     return _average(terms.sum(axis=1), per_point)
 
 
+@checked(traceable=True)
 def log_predictive_density(
     y: ArrayLike,
     mean: ArrayLike,
@@ -69,17 +73,20 @@ def log_predictive_density(
     return _average(terms.sum(axis=1), per_point)
 
 
+@checked(traceable=True)
 def mse(y: ArrayLike, mean: ArrayLike) -> Float[Array, ""]:
     """Mean squared error, averaged over points and outputs; O(n q)."""
     y, mean = _regression_arrays(y=y, mean=mean)
     return jnp.mean((y - mean) ** 2)
 
 
+@checked(traceable=True)
 def rmse(y: ArrayLike, mean: ArrayLike) -> Float[Array, ""]:
     """Root of the mean squared error over points and outputs; O(n q)."""
     return jnp.sqrt(mse(y, mean))
 
 
+@checked(traceable=True)
 def crps(
     y: ArrayLike,
     mean: ArrayLike,
@@ -100,6 +107,7 @@ def crps(
     return _average(terms.mean(axis=1), per_point)
 
 
+@checked(traceable=True)
 def interval_coverage(
     y: ArrayLike,
     mean: ArrayLike,
@@ -118,6 +126,7 @@ def interval_coverage(
     return jnp.mean(jnp.where(jnp.isnan(gap), gap, gap <= 0))
 
 
+@checked(traceable=True)
 def interval_width(std: ArrayLike, *, level: float = 0.9) -> Float[Array, ""]:
     """Average length `2 Phi^-1((1 + level) / 2) std` of the interval of `interval_coverage`; O(n q)."""
     (std,) = _regression_arrays(std=std)
@@ -128,6 +137,7 @@ def interval_width(std: ArrayLike, *, level: float = 0.9) -> Float[Array, ""]:
 # A Bernoulli model with logit f is the two-class case with logits (0, f).
 
 
+@checked(traceable=True)
 def expected_log_likelihood_from_logits(
     labels: ArrayLike, logits: ArrayLike, *, per_point: bool = False
 ) -> Float[Array, ""] | Float[Array, " n"]:
@@ -139,6 +149,7 @@ def expected_log_likelihood_from_logits(
     return _average(_sample_log_likelihoods(labels, logits).mean(axis=0), per_point)
 
 
+@checked(traceable=True)
 def log_predictive_density_from_logits(
     labels: ArrayLike, logits: ArrayLike, *, per_point: bool = False
 ) -> Float[Array, ""] | Float[Array, " n"]:
@@ -150,6 +161,7 @@ def log_predictive_density_from_logits(
     return _average(logsumexp(log_likelihoods, axis=0) - jnp.log(log_likelihoods.shape[0]), per_point)
 
 
+@checked(traceable=True)
 def log_predictive_density_from_probabilities(
     labels: ArrayLike, probabilities: ArrayLike, *, per_point: bool = False
 ) -> Float[Array, ""] | Float[Array, " n"]:
@@ -157,25 +169,26 @@ def log_predictive_density_from_probabilities(
     return _average(jnp.log(_label_entries(labels, _class_array("probabilities", probabilities, 2))), per_point)
 
 
+@checked(traceable=True)
 def predictive_probabilities(logits: ArrayLike) -> Float[Array, "n c"]:
     """Monte-Carlo class probabilities `1/s sum_s softmax(f_s)`; O(s n c)."""
     return jax.nn.softmax(_class_array("logits", logits, 3), axis=-1).mean(axis=0)
 
 
+@checked(traceable=True)
 def accuracy(labels: ArrayLike, probabilities: ArrayLike) -> Float[Array, ""]:
     """Fraction of points whose most probable class is the label (first of tied classes counts); O(n c)."""
     probabilities = _class_array("probabilities", probabilities, 2)
     return jnp.mean(_hits(_labels(labels, probabilities), probabilities))
 
 
+@checked(traceable=True)
 def expected_calibration_error(labels: ArrayLike, probabilities: ArrayLike, *, num_bins: int = 15) -> Float[Array, ""]:
     """Expected calibration error of the most probable class over equal-width confidence bins.
 
     `ECE = sum_b n_b / n |accuracy_b - confidence_b|`, bin b holding the points with confidence in
     (b/B, (b+1)/B]. O(n c). Guo et al. (2017).
     """
-    if num_bins < 1:
-        raise ValueError(f"num_bins is {num_bins}; pass at least 1")
     probabilities = _class_array("probabilities", probabilities, 2)
     hits = _hits(_labels(labels, probabilities), probabilities)
     confidence = probabilities.max(axis=-1)
@@ -186,6 +199,7 @@ def expected_calibration_error(labels: ArrayLike, probabilities: ArrayLike, *, n
     return jnp.abs(gaps).sum() / hits.size
 
 
+@checked(traceable=True)
 def brier_score(labels: ArrayLike, probabilities: ArrayLike) -> Float[Array, ""]:
     """Brier score `1/n sum_i sum_c (p_ic - 1[c = label_i])^2`, between 0 and 2; O(n c)."""
     probabilities = _class_array("probabilities", probabilities, 2)
@@ -193,17 +207,20 @@ def brier_score(labels: ArrayLike, probabilities: ArrayLike) -> Float[Array, ""]
     return jnp.mean((probabilities**2).sum(axis=-1) - at_label**2 + (1 - at_label) ** 2)
 
 
+@checked(traceable=True)
 def predictive_entropy(probabilities: ArrayLike) -> Float[Array, " n"]:
     """Entropy of the averaged prediction, `-sum_c p_c log p_c`, nats per point (total part); O(n c)."""
     return entr(_class_array("probabilities", probabilities, 2)).sum(axis=-1)
 
 
+@checked(traceable=True)
 def expected_entropy(logits: ArrayLike) -> Float[Array, " n"]:
     """Average over samples of each sample's entropy, nats per point (aleatoric part); O(s n c)."""
     probabilities = jax.nn.softmax(_class_array("logits", logits, 3), axis=-1)
     return entr(probabilities).sum(axis=-1).mean(axis=0)
 
 
+@checked(traceable=True)
 def mutual_information(logits: ArrayLike) -> Float[Array, " n"]:
     """Mutual information of label and function, in nats, per point (epistemic part).
 
@@ -222,6 +239,7 @@ def mutual_information(logits: ArrayLike) -> Float[Array, " n"]:
 # --- Out-of-distribution detection --------------------------------------------------------------------------
 
 
+@checked(traceable=True)
 def ood_accuracy(in_scores: ArrayLike, out_scores: ArrayLike) -> Float[Array, ""]:
     """Accuracy of the best single threshold that calls scores above it out-of-distribution.
 
@@ -237,6 +255,7 @@ def ood_accuracy(in_scores: ArrayLike, out_scores: ArrayLike) -> Float[Array, ""
     return jnp.where(jnp.isnan(thresholds).any(), jnp.nan, best)
 
 
+@checked(traceable=True)
 def auroc(in_scores: ArrayLike, out_scores: ArrayLike) -> Float[Array, ""]:
     """Area under the ROC curve, `P(out > in) + P(out = in) / 2`; by sorting, O((n + m) log n)."""
     in_scores, out_scores = _scores(in_scores=in_scores, out_scores=out_scores)
@@ -288,8 +307,6 @@ def _noise_variance(noise_variance: ArrayLike, y: Float[Array, "n q"]) -> Array:
 
 def _half_width(level: float) -> float:
     """Phi^-1((1 + level) / 2), on the host, so that float32 inputs get a quantile in full precision."""
-    if not 0 < level < 1:
-        raise ValueError(f"level is {level}; pass a probability strictly between 0 and 1")
     return float(ndtri(0.5 * (1 + level)))
 
 

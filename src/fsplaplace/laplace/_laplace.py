@@ -5,9 +5,10 @@ from typing import Literal
 
 import jax.random as jr
 import numpy as np
-from jaxtyping import Float, PRNGKeyArray
+from jaxtyping import Float
 from numpy.typing import ArrayLike
 
+from fsplaplace.arguments import KeyLike, checked
 from fsplaplace.host import one_blas_thread, resolve_budget
 from fsplaplace.laplace._choices import Options, num_training
 from fsplaplace.laplace._covariance_form import covariance_form
@@ -20,6 +21,7 @@ from fsplaplace.networks import Model
 from fsplaplace.prior import Prior
 
 
+@checked
 def laplace(
     model: Model,
     prior: Prior,
@@ -39,7 +41,7 @@ def laplace(
     include_training: bool = True,
     missed_as_noise: bool | None = None,
     memory_budget: float | None = None,
-    key: PRNGKeyArray | None = None,
+    key: KeyLike | None = None,
 ) -> Posterior:
     r"""The posterior over the weights of a trained network under the prior, linearised at those weights.
 
@@ -112,18 +114,6 @@ def laplace(
 
 
 def _check_options(form: str, options: Options) -> None:
-    for name, value, allowed in (
-        ("form", form, ("covariance", "precision")),
-        ("mean", options.mean, ("auto", "network", "refined")),
-        ("solver", options.solver, ("auto", "dense", "normal-equations", "golub-kahan")),
-    ):
-        if value not in allowed:
-            raise ValueError(f"laplace: {name} is {value!r}; pass one of {', '.join(map(repr, allowed))}")
-    rank, rtol, delta, passes = options.rank, options.rtol, options.delta, options.passes
-    if rank is not None and rank < 1:
-        raise ValueError(f"laplace: rank is {rank}; pass 1 or more, or None for no limit")
-    if not ((rtol is None or rtol > 0) and (delta is None or delta > 0) and passes >= 1):
-        raise ValueError(f"laplace: rtol ({rtol}), delta ({delta}) and passes ({passes}) must be positive")
     if form == "precision" and options.mean == "refined":
         raise ValueError(
             "laplace: the precision form has the network's mean only; pass form='covariance' for mean='refined'"

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from rich.table import Table
 
+from fsplaplace.arguments import checked
 from fsplaplace.host import format_bytes, itemsize, resolve_budget, table_text
 from fsplaplace.laplace import _choices, _cost
 from fsplaplace.laplace._choices import Options
@@ -77,6 +78,7 @@ class Plan(eqx.Module):
         return table_text(table)
 
 
+@checked
 def plan(
     model: Model,
     prior: Prior,

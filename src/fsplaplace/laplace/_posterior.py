@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, Bool, Float, PRNGKeyArray, UInt32
+from jaxtyping import Array, Bool, Float, UInt32
 from numpy.typing import ArrayLike
 
+from fsplaplace.arguments import KeyLike, checked
 from fsplaplace.host import resolve_budget
 from fsplaplace.laplace import _choices
 from fsplaplace.laplace._diagnostics import Diagnostics, Verdict
@@ -99,11 +100,17 @@ class Posterior(eqx.Module):
     log_evidence: Float[Array, ""]
     diagnostics: Diagnostics
 
+    @classmethod
+    def refusal(cls, value) -> str:
+        """What an error says of a value that is no posterior."""
+        return f"must be a Posterior, but got {type(value).__name__}; call laplace first"
+
     @property
     def rank(self) -> int:
         """Number of directions with posterior variance."""
         return self.scale.shape[0]
 
+    @checked(traceable=True)
     def predict(self, x: ArrayLike, *, memory_budget: float | None = None) -> Prediction:
         r"""Mean and marginal variance at inputs (n, ...), in blocks of rows that fit the budget.
 
@@ -116,6 +123,7 @@ class Posterior(eqx.Module):
         rows = rows_per_block(self.model, x, self.rank, budget)
         return map_rows(functools.partial(_predict_block, linear), x, rows=rows)
 
+    @checked(traceable=True)
     def covariance(self, x: ArrayLike, *, joint: bool = True) -> Float[Array, "n q n q"] | Float[Array, "n q q"]:
         """Covariance of the function between all points and outputs, or (`joint=False`) between outputs at each point.
 
@@ -124,23 +132,23 @@ class Posterior(eqx.Module):
         x = self._check_inputs(x)
         return _covariance(self._linear_model, x, self._seen(x, resolve_budget(None)), joint)
 
-    def sample(self, x: ArrayLike, *, key: PRNGKeyArray, num_samples: int = 1) -> Float[Array, "s n q"]:
+    @checked(traceable=True)
+    def sample(self, x: ArrayLike, *, key: KeyLike, num_samples: int = 1) -> Float[Array, "s n q"]:
         """Functions with the posterior's mean and covariance; the same key gives the same functions at any x.
 
         What the features cannot carry shows as white noise that belongs to the input: rough where the network is too small
         for its prior. Time: that of `predict`.
         """
-        if num_samples < 1:
-            raise ValueError(f"Posterior.sample: num_samples is {num_samples}; pass 1 or more")
         x = self._check_inputs(x)
         seen = self._seen(x, resolve_budget(None))
         return jnp.moveaxis(_sample(self._linear_model, x, seen, key, np.arange(num_samples)), 1, 0)
 
+    @checked(traceable=True)
     def predict_proba(
         self,
         x: ArrayLike,
         *,
-        key: PRNGKeyArray | None = None,
+        key: KeyLike | None = None,
         num_samples: int = 1000,
         method: Literal["monte-carlo", "probit"] = "monte-carlo",
     ) -> Float[Array, "n c"]:
@@ -154,10 +162,6 @@ class Posterior(eqx.Module):
                 f"Posterior.predict_proba: {type(self.likelihood).__name__} has no classes; use predict, or a Bernoulli or "
                 "Categorical likelihood"
             )
-        if method not in ("monte-carlo", "probit"):
-            raise ValueError(f"Posterior.predict_proba: method is {method!r}; pass 'monte-carlo' or 'probit'")
-        if num_samples < 1:
-            raise ValueError(f"Posterior.predict_proba: num_samples is {num_samples}; pass 1 or more")
         x = self._check_inputs(x)
         seen = self._seen(x, resolve_budget(None))
         link = jax.nn.sigmoid if isinstance(self.likelihood, Bernoulli) else functools.partial(jax.nn.softmax, axis=-1)

@@ -9,12 +9,13 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 from paramax import NonTrainable, unwrap
 
 from fsplaplace import kernels
-from fsplaplace.context import Sampler, check_sampler
+from fsplaplace.arguments import KeyLike, checked
+from fsplaplace.context import Sampler
 from fsplaplace.host import host_generator, to_device
 from fsplaplace.networks._units import Units, units_of
 from fsplaplace.prior import Prior
@@ -45,12 +46,13 @@ class MLP(eqx.Module):
         return units.outputs(x[None], self.layers[-1](inner)[None])[0]
 
 
+@checked
 def mlp(
     hidden: Sequence[int],
     *,
     prior: Prior,
     context: Sampler,
-    key: PRNGKeyArray,
+    key: KeyLike,
     activation: Callable[[Array], Array] = jnp.tanh,
     num_outputs: int | None = None,
 ) -> MLP:
@@ -76,7 +78,7 @@ def mlp(
     if not hidden or any(width < 1 for width in hidden):
         raise ValueError(f"mlp: hidden is {list(hidden)}; pass at least one width, each 1 or more")
     generator = host_generator(key)
-    pool = _pool(context, hidden[0], key, caller="mlp")
+    pool = _pool(context, hidden[0], key)
     width = num_outputs or prior.num_outputs
     layers = tuple(_linear(*size, generator) for size in itertools.pairwise((pool.shape[1], *hidden, width)))
     units = units_of(prior, pool, width, layers[0].weight.dtype)
@@ -84,12 +86,13 @@ def mlp(
     return MLP((_with_arrays(layers[0], weight, bias), *layers[1:]), activation, NonTrainable(units))
 
 
+@checked
 def match_first_layer(
     network: eqx.Module,
     *,
     prior: Prior,
     context: Sampler,
-    key: PRNGKeyArray,
+    key: KeyLike,
     centre: ArrayLike | None = None,
     scale: ArrayLike | None = None,
 ):
@@ -124,12 +127,13 @@ def match_first_layer(
     return eqx.tree_at(first, network, _with_arrays(layer, weight, bias))
 
 
+@checked
 def matched_first_layer(
     num_units: int,
     *,
     prior: Prior,
     context: Sampler,
-    key: PRNGKeyArray,
+    key: KeyLike,
     centre: ArrayLike | None = None,
     scale: ArrayLike | None = None,
 ) -> tuple[Float[Array, "h d"], Float[Array, " h"]]:
@@ -154,7 +158,7 @@ def matched_first_layer(
     Returns:
         Weights (h, d) and biases (h,), for use in a network of any library. Time $O(h^2 d)$.
     """
-    pool = _pool(context, num_units, key, caller="matched_first_layer")
+    pool = _pool(context, num_units, key)
     weight, bias = _draw_units(prior, pool, num_units, host_generator(key)).seen(centre=centre, scale=scale)
     return to_device(weight), to_device(bias)
 
@@ -171,9 +175,8 @@ def _with_arrays(layer: eqx.nn.Linear, weight, bias) -> eqx.nn.Linear:
     return eqx.tree_at(lambda tree: (tree.weight, tree.bias), layer, arrays)
 
 
-def _pool(context: Sampler, num_units: int, key, *, caller: str) -> Float[np.ndarray, "k d"]:
+def _pool(context: Sampler, num_units: int, key) -> Float[np.ndarray, "k d"]:
     """Points of the context region, in float64: far from zero float32 loses the digits of sums and means."""
-    check_sampler(context, caller=caller)
     points = np.asarray(context.sample(_POOL * num_units, key=key), np.float64)
     return points.reshape(points.shape[0], -1)
 

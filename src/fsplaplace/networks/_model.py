@@ -48,6 +48,11 @@ class Model(eqx.Module):
     call: Callable[[PyTree, PyTree, Array], Array] = eqx.field(static=True)
     name: str = eqx.field(static=True)
 
+    @classmethod
+    def refusal(cls, value) -> str:
+        """What an error says of a value that is no model."""
+        return f"must be a Model, but got {type(value).__name__}; wrap the network with fsplaplace.as_model"
+
     def __check_init__(self):
         leaves = [leaf for leaf in jax.tree.leaves(self.params) if eqx.is_array(leaf)]
         if not leaves:

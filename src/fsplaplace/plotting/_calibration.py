@@ -6,6 +6,7 @@ import numpy as np
 import scipy.stats
 from numpy.typing import ArrayLike
 
+from fsplaplace.arguments import checked
 from fsplaplace.metrics import expected_calibration_error
 from fsplaplace.plotting._axes import BLUE, GREY, ORANGE, one_axes
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+@checked
 def plot_calibration(
     y: ArrayLike,
     mean: ArrayLike,
@@ -47,6 +49,7 @@ def plot_calibration(
     return ax
 
 
+@checked
 def plot_reliability(
     labels: ArrayLike,
     probabilities: ArrayLike,

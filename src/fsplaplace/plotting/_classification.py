@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.random as jr
 import numpy as np
-from jaxtyping import PRNGKeyArray
 from numpy.typing import ArrayLike
 
+from fsplaplace.arguments import KeyLike, checked
 from fsplaplace.likelihoods import Bernoulli, Categorical
 from fsplaplace.plotting._axes import AMOUNT, AROUND, inputs_of, many_axes, plane_grid
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _MARKERS = "o^sDvP*X"
 
 
+@checked
 def plot_classification(
     posterior: Any,
     X: ArrayLike,
@@ -26,7 +27,7 @@ def plot_classification(
     label: int = 1,
     resolution: int = 60,
     num_samples: int = 100,
-    key: PRNGKeyArray | None = None,
+    key: KeyLike | None = None,
     ax: "Sequence[Axes] | None" = None,
 ) -> "list[Axes]":
     r"""Mean (left) and standard deviation (right) of $p(y = c \mid f(x))$ under the posterior over f, and the data.

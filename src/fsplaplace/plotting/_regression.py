@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 from numpy.typing import ArrayLike
 
+from fsplaplace.arguments import KeyLike, checked
 from fsplaplace.plotting._axes import BLACK, GREEN, GREY, VERMILLION, inputs_of, many_axes, one_axes
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 _RESOLUTION = 300
 
 
+@checked
 def plot_regression(
     posterior: Any,
     X: ArrayLike,
@@ -25,7 +27,7 @@ def plot_regression(
     x: ArrayLike | None = None,
     output: int = 0,
     num_samples: int = 5,
-    key: PRNGKeyArray | None = None,
+    key: KeyLike | None = None,
     reference: Any = None,
     ax: "Axes | None" = None,
 ) -> "Axes":
@@ -58,6 +60,7 @@ def plot_regression(
     return ax
 
 
+@checked
 def plot_prior_and_posterior(
     posterior: Any,
     X: ArrayLike,
@@ -66,7 +69,7 @@ def plot_prior_and_posterior(
     x: ArrayLike | None = None,
     output: int = 0,
     num_samples: int = 5,
-    key: PRNGKeyArray | None = None,
+    key: KeyLike | None = None,
     ax: "Sequence[Axes] | None" = None,
 ) -> "list[Axes]":
     """The Gaussian-process prior on the left, what the data made of it on the right, on one scale.

@@ -5,12 +5,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fsplaplace.arguments import checked
 from fsplaplace.plotting._axes import AMOUNT, BLACK, VERMILLION, inputs_of, one_axes, plane_grid
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+@checked
 def plot_vector_field(
     posterior: Any,
     X: ArrayLike,

@@ -12,6 +12,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from fsplaplace import kernels
+from fsplaplace.arguments import checked
 from fsplaplace.prior._prior import Prior
 
 # A length scale this many times the data's range makes functions that are straight lines over it.
@@ -40,6 +41,7 @@ class Description(eqx.Module):
         return str(self)
 
 
+@checked
 def describe(
     prior: Prior,
     X: ArrayLike | None = None,

@@ -10,10 +10,11 @@ import jax.random as jr
 import jax.scipy.linalg as jsl
 from gpjax.kernels import AbstractKernel
 from gpjax.mean_functions import Constant, Zero
-from jaxtyping import Array, Float, Num, PRNGKeyArray
+from jaxtyping import Array, Float, Num
 from numpy.typing import ArrayLike
 
 from fsplaplace import kernels
+from fsplaplace.arguments import KeyLike, checked
 from fsplaplace.host import double_precision, itemsize, resolve_budget, rows_that_fit
 from fsplaplace.prior._factor import PriorFactor, factor_at
 from fsplaplace.prior._structure import BlockStructure, structure_of
@@ -36,6 +37,7 @@ class Prior(eqx.Module):
     mean: Callable
     num_outputs: int = eqx.field(static=True)
 
+    @checked(traceable=True)
     def __init__(
         self,
         kernel: AbstractKernel | Sequence[AbstractKernel],
@@ -43,15 +45,10 @@ class Prior(eqx.Module):
         mean: Callable | ArrayLike | None = None,
         num_outputs: int | None = None,
     ):
-        several = isinstance(kernel, Sequence) and not isinstance(kernel, str)
-        parts: tuple[AbstractKernel, ...] = tuple(kernel) if several else (kernel,)  # pyright: ignore[reportAssignmentType, reportArgumentType] - a string is refused below
+        several = isinstance(kernel, Sequence)
+        parts: tuple[AbstractKernel, ...] = tuple(kernel) if several else (kernel,)
         if not parts:
             raise ValueError("Prior: kernel is an empty sequence; pass at least one kernel")
-        if num_outputs is not None and num_outputs < 1:
-            raise ValueError(f"Prior: num_outputs is {num_outputs}; pass 1 or more")
-        for part in parts:
-            if not isinstance(part, AbstractKernel):
-                raise TypeError(f"Prior: kernel must be a GPJax kernel, but got {type(part).__name__}")
         own = len(parts) if several else kernels.num_outputs(parts[0])
         if own is not None and num_outputs not in (None, own):
             raise ValueError(f"Prior: the kernel has {own} outputs, but num_outputs is {num_outputs}; leave it out")
@@ -146,6 +143,7 @@ class Prior(eqx.Module):
 
         return jnp.sum(jax.vmap(one)(blocks, right))
 
+    @checked
     def factor(
         self,
         context_points: Float[Array, "m ..."],
@@ -169,10 +167,6 @@ class Prior(eqx.Module):
                 reached is `PriorFactor.captured`.
             memory_budget: bytes; a quarter of RAM by default.
         """
-        if not 0 < captured <= 1:
-            raise ValueError(
-                f"Prior.factor: captured is {captured}; pass a share of the variance, above 0 and at most 1"
-            )
         independent = self.blocks.num_independent
         if rank is not None and rank < independent:
             raise ValueError(
@@ -181,7 +175,8 @@ class Prior(eqx.Module):
             )
         return factor_at(self, context_points, rank, rtol, captured, resolve_budget(memory_budget))
 
-    def sample(self, x: Num[Array, "n ..."], *, key: PRNGKeyArray, num_samples: int = 1) -> Float[Array, "s n q"]:
+    @checked
+    def sample(self, x: Num[Array, "n ..."], *, key: KeyLike, num_samples: int = 1) -> Float[Array, "s n q"]:
         r"""Functions drawn from the prior at the points `x`. Time $O((nq)^3)$ for a multi-output kernel, else $O(n^3)$."""
         x = x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(float)
         # All directions, whatever the number of points: a draw with fewer would have too small a variance.

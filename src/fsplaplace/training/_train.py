@@ -13,16 +13,17 @@ import jax.random as jr
 import numpy as np
 import optax
 from jax.sharding import NamedSharding
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int
 from numpy.typing import ArrayLike
 
+from fsplaplace.arguments import KeyLike, checked
 from fsplaplace.context import Sampler
 from fsplaplace.host import host_generator, to_device
 from fsplaplace.likelihoods import Likelihood
 from fsplaplace.networks import Model, linearisation
 from fsplaplace.parallel import map_sharded, replicate, row_sharding
 from fsplaplace.prior import Prior
-from fsplaplace.training._checks import check_context, check_options
+from fsplaplace.training._checks import check_context, check_jitter
 from fsplaplace.training._loop import Objective, minimise
 from fsplaplace.training._problem import check_problem
 from fsplaplace.training._trainable import HeldOutLoss, adam, combine, hold_out, partition
@@ -56,6 +57,7 @@ class Trained(eqx.Module):
     jitter: float = eqx.field(static=True)
 
 
+@checked
 def train(
     model: Model,
     prior: Prior,
@@ -64,7 +66,7 @@ def train(
     X: ArrayLike,
     y: ArrayLike,
     *,
-    key: PRNGKeyArray,
+    key: KeyLike,
     steps: int = 5000,
     optimizer: optax.GradientTransformation | None = None,
     batch_size: int | None = None,
@@ -107,7 +109,7 @@ def train(
     Time per step: forward and reverse passes over the batch and the context points, and $O(m^3)$ for m context points.
     """
     X, targets = check_problem(model, prior, likelihood, X, y)
-    check_options(steps=steps, num_context=num_context, patience=patience, jitter=jitter, batch_size=batch_size)
+    check_jitter(jitter)
     train_rows, held_out = hold_out(model, likelihood, validation, X, targets, host_generator(key))
     check_context(prior, context, num_context, X, key)
     trainable, fixed = partition((model.params, likelihood))

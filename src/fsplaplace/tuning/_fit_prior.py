@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 from numpy.typing import ArrayLike
 
+from fsplaplace.arguments import KeyLike, checked
 from fsplaplace.host import host_generator, in_float64, one_blas_thread
 from fsplaplace.likelihoods import Gaussian, Likelihood
 from fsplaplace.prior import Prior
@@ -47,13 +48,14 @@ class FittedPrior(eqx.Module):
         return str(self.report)
 
 
+@checked
 def fit_prior(
     prior: Prior,
     X: ArrayLike,
     y: ArrayLike,
     likelihood: Likelihood | None = None,
     *,
-    key: PRNGKeyArray,
+    key: KeyLike,
     ard: bool = False,
     fit_noise: bool = True,
     restarts: int = 3,
@@ -108,10 +110,8 @@ def fit_prior(
     """
     began = time.perf_counter()
     likelihood = Gaussian() if likelihood is None else likelihood
-    if restarts < 1 or batch_size < 2 or steps < 1:
-        raise ValueError(
-            f"fit_prior: restarts is {restarts}, batch_size {batch_size} and steps {steps}; pass at least 1, 2 and 1"
-        )
+    if batch_size < 2:
+        raise ValueError(f"fit_prior: batch_size is {batch_size}; pass 2 or more")
     data, noise_scale = _data(prior, X, y, likelihood, weights, fit_noise=fit_noise, alpha_epsilon=alpha_epsilon)
     prior = expand_lengthscales(prior, data.X.shape[1]) if ard else prior
     exact = data.X.shape[0] <= exact_rows
