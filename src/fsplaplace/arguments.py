@@ -181,6 +181,17 @@ def check_numbers(values: ArrayLike, argument: str, *, wanted: str = "numbers") 
     return array
 
 
+def check_squares(values: np.ndarray, argument: str) -> None:
+    """Refuse numbers whose squares overflow: distances, norms and variances of them would be infinite."""
+    if values.dtype.kind == "f" and values.size:
+        largest = float(np.max(np.abs(values)))
+        if not largest <= math.sqrt(float(np.finfo(values.dtype).max)) / 100:
+            raise ValueError(
+                f"{argument} has values up to {largest:.3g}, whose squares {values.dtype} cannot hold; divide {argument} by a "
+                "typical size of its values"
+            )
+
+
 class _Refused(Exception):
     """A kind does not allow a value; the message, where there is one, says why."""
 

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from scipy.spatial import KDTree
 from scipy.stats import qmc
 
-from fsplaplace.arguments import checked
+from fsplaplace.arguments import check_numbers, checked
 from fsplaplace.host import host_generator, to_device
 
 
@@ -315,7 +315,7 @@ def throughout(X: ArrayLike, *, neighbours: int = 6) -> Sampler:
 
 
 def _finite_rows(rows: ArrayLike, *, name: str, argument: str) -> Float[Array, "n ..."]:
-    values = np.asarray(rows)
+    values = check_numbers(rows, f"{name}: {argument}")
     if values.ndim < 2 or values.shape[0] == 0:
         raise ValueError(f"{name}: {argument} has shape {values.shape}; pass at least one row, as (n, d)")
     if not np.all(np.isfinite(values)):

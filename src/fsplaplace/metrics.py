@@ -281,6 +281,11 @@ def _regression_arrays(**named: ArrayLike) -> tuple[Array, ...]:
             raise ValueError(f"{name} has shape {array.shape}; pass (n,) or (n, q)")
         if array.size == 0:
             raise ValueError(f"{name} has shape {array.shape}, which is empty; pass at least one point")
+    for name in ("variance", "std"):
+        if name in arrays and not isinstance(arrays[name], Tracer) and bool(jnp.any(arrays[name] < 0)):
+            raise ValueError(
+                f"{name} has negative values, down to {float(jnp.min(arrays[name])):.3g}; pass {name}s of zero or more"
+            )
     dtype = jnp.result_type(float, *arrays.values())
     columns = {name: array.reshape(array.shape[0], -1).astype(dtype) for name, array in arrays.items()}
     first, *others = columns
@@ -295,6 +300,10 @@ def _regression_arrays(**named: ArrayLike) -> tuple[Array, ...]:
 
 def _noise_variance(noise_variance: ArrayLike, y: Float[Array, "n q"]) -> Array:
     noise = jnp.asarray(noise_variance, y.dtype)
+    if not isinstance(noise, Tracer) and not bool(jnp.all(noise >= 0)):
+        raise ValueError(
+            f"noise_variance has negative or NaN values, down to {float(jnp.min(noise)):.3g}; pass zero or more"
+        )
     if noise.ndim == 1 and y.shape[1] == 1 and noise.shape[0] == y.shape[0]:
         noise = noise[:, None]
     if noise.shape not in ((), (1,), (y.shape[1],), y.shape):

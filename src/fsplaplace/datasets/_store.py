@@ -50,7 +50,7 @@ def verify(name: str) -> dict[str, str]:
     for file, location in zip(entry(name).files, path(name).values(), strict=True):
         if not location.is_file():
             raise DatasetUnavailableError(
-                f"dataset {name!r}: there is no {location}; fetch it with fsplaplace.datasets.fetch({name!r})"
+                f"dataset {name!r}: there is no {location}; fetch it with `fsplaplace data fetch {name}`"
             )
         hashes[file.path] = _sha256(location)
         _compare(name, file, location, hashes[file.path])

@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, check_random_state, validate_data
 
+from fsplaplace.arguments import check_parameters, check_squares
 from fsplaplace.context import Data, Mixture, Sampler, around
 from fsplaplace.estimators._approximate import approximate
 from fsplaplace.estimators._kernels import kernel_by_name
@@ -74,6 +75,9 @@ class FSPEstimator(BaseEstimator):
         scale_targets: bool,
     ) -> None:
         """Set `posterior_`, `prior_`, `input_scale_` and `target_scale_` from data that has been checked."""
+        check_parameters(FSPEstimator.__init__, self.get_params(deep=False), caller=type(self).__name__)
+        check_squares(X, f"{type(self).__name__}: X")
+        check_squares(y, f"{type(self).__name__}: y")
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         rows = WeightedRows.collect(X, y, weights)

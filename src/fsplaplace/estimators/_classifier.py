@@ -14,6 +14,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from fsplaplace.arguments import checked
 from fsplaplace.estimators._base import FSPEstimator
 from fsplaplace.likelihoods import Bernoulli, Categorical
 
@@ -34,6 +35,7 @@ class FSPClassifier(ClassifierMixin, FSPEstimator):
         posterior_, prior_, prior_report_, input_scale_, n_features_in_, feature_names_in_: as in `FSPRegressor`.
     """
 
+    @checked
     def fit(self, X, y, sample_weight=None):
         """Fit to inputs (n, d) and labels (n,); a weight is the number of observations a row stands for."""
         X, y = map(np.asarray, validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2))
@@ -54,6 +56,7 @@ class FSPClassifier(ClassifierMixin, FSPEstimator):
         )  # fmt: skip
         return self
 
+    @checked
     def predict_proba(self, X) -> Float[np.ndarray, "n c"]:
         """Probabilities of the classes, averaged over functions drawn from the posterior."""
         x, count = self._points(X)
@@ -64,15 +67,18 @@ class FSPClassifier(ClassifierMixin, FSPEstimator):
             return np.column_stack([1.0 - probabilities, probabilities])
         return probabilities / probabilities.sum(axis=1, keepdims=True)
 
+    @checked
     def predict_log_proba(self, X) -> Float[np.ndarray, "n c"]:
         """Logarithms of `predict_proba`."""
         return np.log(self.predict_proba(X))
 
+    @checked
     def predict(self, X):
         """The most probable class of each input."""
         check_is_fitted(self)
         return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
 
+    @checked
     def sample_y(self, X, n_samples: int = 1, random_state=0):
         """Labels (n, n_samples): each column from one function drawn from the posterior."""
         logits = self._functions(X, n_samples, random_state)

@@ -6,6 +6,7 @@ from jaxtyping import Float
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_random_state, validate_data
 
+from fsplaplace.arguments import checked
 from fsplaplace.estimators._base import FSPEstimator
 from fsplaplace.laplace import Prediction
 from fsplaplace.likelihoods import Gaussian
@@ -48,6 +49,7 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
     $O(m^3)$ for m context points.
     """
 
+    @checked
     def fit(self, X, y, sample_weight=None):
         """Fit to inputs (n, d) and targets (n,) or (n, q); a weight is the number of observations a row stands for."""
         checked = validate_data(self, X, y, dtype=np.float64, y_numeric=True, multi_output=True, ensure_min_samples=2)
@@ -63,6 +65,7 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
         self.noise_ = noise if self._target_shape else float(noise[0])
         return self
 
+    @checked
     def predict(self, X, return_std: bool = False, return_cov: bool = False):
         """The mean of new targets at the inputs (n, d), with their standard deviations or their covariance.
 
@@ -80,6 +83,7 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
             return mean, covariance[:, :, 0] if not self._target_shape else covariance
         return mean
 
+    @checked
     def sample_y(self, X, n_samples: int = 1, random_state=0, *, noise: bool = True):
         """Targets drawn from the posterior, (n, n_samples) or (n, q, n_samples); functions where `noise` is False."""
         draws = self.target_scale_.invert(self._functions(X, n_samples, random_state))

@@ -109,6 +109,7 @@ def laplace(
     problem = Problem(model, prior, likelihood, data, points, guards, given, resolve_budget(memory_budget))
     with one_blas_thread():
         posterior = precision_form(problem, rank) if form == "precision" else covariance_form(problem, options)
+    _check_finite(posterior)
     posterior.verdict.warn()
     return posterior
 
@@ -118,6 +119,16 @@ def _check_options(form: str, options: Options) -> None:
         raise ValueError(
             "laplace: the precision form has the network's mean only; pass form='covariance' for mean='refined'"
         )
+
+
+def _check_finite(posterior: Posterior) -> None:
+    """A posterior that is not finite is an error, not a result."""
+    for name in ("scale", "shift", "log_evidence"):
+        if not np.all(np.isfinite(np.asarray(getattr(posterior, name)))):
+            raise FloatingPointError(
+                f"laplace: {name} of the posterior is NaN or infinite; check the sizes of the kernel's variance, the noise and y, the "
+                "sign of your own log density, or run in float64"
+            )
 
 
 def _checked(model: Model, points, data: Rows, argument: str) -> Float[np.ndarray, "m ..."]:

@@ -50,7 +50,10 @@ def _check_process(posterior: GPPosterior | SparseGPPosterior) -> None:
     if not fits:
         raise ValueError(f"its arrays do not fit {points.shape[0]} points and {outputs} outputs")
     few = jax.ShapeDtypeStruct((2, points.shape[1]), points.dtype)
-    eqx.filter_eval_shape(lambda prior, x: (prior.mean_at(x), prior.variance(x), prior.gram(x)), posterior.prior, few)
+    with jax.enable_x64(True):
+        eqx.filter_eval_shape(
+            lambda prior, x: (prior.mean_at(x), prior.variance(x), prior.gram(x)), posterior.prior, few
+        )
 
 
 _CHECKS = {

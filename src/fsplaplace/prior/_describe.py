@@ -64,6 +64,7 @@ def describe(
     if inputs is not None and targets is not None and inputs.shape[0] != targets.shape[0]:
         raise ValueError(f"describe: y has {targets.shape[0]} rows, but X has {inputs.shape[0]}; pass as many")
     width = inputs.shape[1] if inputs is not None else num_features
+    prior.check_columns(width)
     parts = prior.blocks.kernels
     sentences, warnings = [_outline(prior)], []
     for output, kernel in enumerate(parts):

@@ -73,6 +73,11 @@ class Prior(eqx.Module):
         """How the covariance falls into blocks: what every computation that depends on `structure` asks."""
         return structure_of(self.kernel, self.num_outputs)
 
+    def check_columns(self, num_columns: int) -> None:
+        """Refuse a kernel that does not fit inputs with this number of columns."""
+        for kernel in self.blocks.kernels:
+            kernels.check_columns(kernel, num_columns)
+
     def independent_parts(self) -> list["Prior"]:
         """Priors with mean zero of the parts of the function that are independent of each other.
 

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 from numpy.typing import ArrayLike
 
-from fsplaplace.arguments import KeyLike, checked
+from fsplaplace.arguments import KeyLike, check_numbers, check_squares, checked
 from fsplaplace.host import host_generator, in_float64, one_blas_thread
 from fsplaplace.likelihoods import Gaussian, Likelihood
 from fsplaplace.prior import Prior
@@ -172,13 +172,7 @@ def _data(
 
 def _check_data(prior, X, y, likelihood, alpha_epsilon):
     """Inputs (n, d), targets (n, q) in the space of the outputs, and their variances where those are known."""
-    if not isinstance(prior, Prior):
-        raise TypeError(
-            f"fit_prior: prior must be a Prior, but got {type(prior).__name__}; pass fsplaplace.Prior(kernel)"
-        )
-    if not isinstance(likelihood, Likelihood):
-        raise TypeError(f"fit_prior: likelihood must be a Likelihood, but got {type(likelihood).__name__}")
-    inputs = np.asarray(X, dtype=float)
+    inputs = check_numbers(X, "fit_prior: X").astype(float)
     if inputs.ndim < 2 or inputs.shape[0] < 2:
         raise ValueError(f"fit_prior: X has shape {inputs.shape}; pass at least two rows, as (n, d)")
     inputs = inputs.reshape(inputs.shape[0], -1)
@@ -188,10 +182,13 @@ def _check_data(prior, X, y, likelihood, alpha_epsilon):
         raise ValueError(
             "fit_prior: all rows of X are the same, so nothing says how the function varies; pass other rows"
         )
+    check_squares(inputs, "fit_prior: X")
+    prior.check_columns(inputs.shape[1])
     targets, variances = np.asarray(likelihood.check_targets(y, num_rows=inputs.shape[0])), None
     if not isinstance(likelihood, Gaussian):
         targets, variances = gaussian_targets(likelihood, targets, alpha_epsilon=alpha_epsilon)
     targets = np.asarray(targets, dtype=float)
+    check_squares(targets, "fit_prior: y")
     if targets.shape[1] != prior.num_outputs:
         raise ValueError(
             f"fit_prior: the prior has {prior.num_outputs} outputs, but y needs {targets.shape[1]}; pass "
