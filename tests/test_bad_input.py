@@ -144,8 +144,8 @@ def test_arguments_of_another_type_are_refused(fit, arguments, message):
         ({"mean": "map"}, r"laplace: mean is 'map'; pass one of 'auto', 'network', 'refined'"),
         ({"solver": "cg"}, r"laplace: solver is 'cg'; pass one of 'auto', 'dense', 'normal-equations', 'golub-kahan'"),
         ({"rank": 0}, r"laplace: rank is 0; pass 1 or more, or None for no limit"),
-        ({"rtol": 0.0}, r"laplace: rtol \(0.0\), delta \(None\) and passes \(3\) must be positive"),
-        ({"delta": -1.0}, r"laplace: rtol \(None\), delta \(-1.0\)"),
+        ({"rtol": 0.0}, r"laplace: rtol is 0.0; pass a number above 0 and below 1"),
+        ({"delta": -1.0}, r"laplace: delta is -1.0; pass a positive number"),
         ({"memory_budget": 0}, r"memory_budget is 0; pass a positive number of bytes"),
         ({"form": "precision", "mean": "refined"}, r"laplace: the precision form has the network's mean only"),
         (

@@ -163,21 +163,32 @@ def as_key(key: Any, *, argument: str = "key") -> PRNGKeyArray:
 
 def check_numbers(values: ArrayLike, argument: str, *, wanted: str = "numbers") -> np.ndarray:
     """The values as an array of real numbers, or an error that names the argument; NaN and infinities pass."""
+    array = check_readable(values, argument, wanted=wanted)
+    if array.dtype.kind in "fiub":
+        return array
+    if array.dtype.name == "bfloat16":
+        raise TypeError(f"{argument} has dtype bfloat16; pass float32 or float64")
+    seen = f"has dtype {array.dtype}" if array.ndim else f"is {_seen(values)}"
+    raise (ValueError if array.ndim else TypeError)(f"{argument} {seen}; pass {wanted}")
+
+
+def check_readable(values: Any, argument: str, *, wanted: str = "numbers") -> np.ndarray:
+    """The values as NumPy reads them, if that loses nothing: masks, gradients and dates are refused by name."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         raise ValueError(f"{argument} has masked values; fill them, or drop their rows")
     if _needs_gradient(values):
-        raise TypeError(f"{argument} is a torch tensor that requires grad; pass {argument}.detach()")
+        raise TypeError(f"{argument} is a torch tensor that requires grad; pass {argument.split()[-1]}.detach()")
     try:
         array = np.asarray(values)
     except Exception as error:  # whatever a foreign type raises when it is asked for its numbers
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise TypeError(
-            f"{argument} is a {type(values).__name__} that NumPy cannot read ({str(error).splitlines()[0]}); pass {wanted}"
+            f"{argument} is a {type(values).__name__} that NumPy cannot read ({reason}); pass {wanted}"
         ) from error
-    if array.dtype.kind not in "fiub":
-        if array.dtype.name in ("bfloat16", "float8_e4m3fn"):
-            raise TypeError(f"{argument} has dtype {array.dtype}; pass float32 or float64")
-        seen = f"has dtype {array.dtype}" if array.ndim else f"is {_seen(values)}"
-        raise (ValueError if array.ndim else TypeError)(f"{argument} {seen}; pass {wanted}")
+    if array.dtype.kind in "mM":
+        raise ValueError(
+            f"{argument} has dtype {array.dtype}; pass {wanted}, for instance days since a date of your choice"
+        )
     return array
 
 

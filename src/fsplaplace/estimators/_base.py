@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, check_random_state, validate_data
 
-from fsplaplace.arguments import check_parameters, check_squares
+from fsplaplace.arguments import check_parameters, check_readable, check_squares
 from fsplaplace.context import Data, Mixture, Sampler, around
 from fsplaplace.estimators._approximate import approximate
 from fsplaplace.estimators._kernels import kernel_by_name
@@ -122,9 +122,17 @@ class FSPEstimator(BaseEstimator):
             return as_model(self.network)
         return as_model(mlp(list(self.network), prior=prior, context=context, key=key, activation=tanh))
 
+    def _check_readable(self, **arrays: Any) -> None:
+        """Refuse what scikit-learn would take for numbers without a word: dates, and values under a mask."""
+        for name, values in arrays.items():
+            foreign = isinstance(values, np.ma.MaskedArray) or type(values).__module__.partition(".")[0] == "torch"
+            if foreign or getattr(getattr(values, "dtype", None), "kind", "f") in "mM":
+                check_readable(values, f"{type(self).__name__}: {name}")
+
     def _points(self, X) -> tuple[Float[np.ndarray, "k d"], int]:
         """Checked and scaled inputs, padded to a round number of rows, and how many of them there are."""
         check_is_fitted(self)
+        self._check_readable(X=X)
         x = self.input_scale_.apply(np.asarray(validate_data(self, X, reset=False, dtype=np.float64)))
         return np.concatenate([x, np.repeat(x[:1], padded_size(len(x)) - len(x), axis=0)]), len(x)
 

@@ -1,5 +1,7 @@
 """Classification with scikit-learn's conventions."""
 
+from typing import Any
+
 import jax
 import numpy as np
 from jaxtyping import Float
@@ -36,8 +38,9 @@ class FSPClassifier(ClassifierMixin, FSPEstimator):
     """
 
     @checked
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X: Any, y: Any, sample_weight: Any = None):
         """Fit to inputs (n, d) and labels (n,); a weight is the number of observations a row stands for."""
+        self._check_readable(X=X)
         X, y = map(np.asarray, validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2))
         y = column_or_1d(y, warn=True)
         check_classification_targets(y)
@@ -57,7 +60,7 @@ class FSPClassifier(ClassifierMixin, FSPEstimator):
         return self
 
     @checked
-    def predict_proba(self, X) -> Float[np.ndarray, "n c"]:
+    def predict_proba(self, X: Any) -> Float[np.ndarray, "n c"]:
         """Probabilities of the classes, averaged over functions drawn from the posterior."""
         x, count = self._points(X)
         with jax.enable_x64(True):
@@ -68,18 +71,18 @@ class FSPClassifier(ClassifierMixin, FSPEstimator):
         return probabilities / probabilities.sum(axis=1, keepdims=True)
 
     @checked
-    def predict_log_proba(self, X) -> Float[np.ndarray, "n c"]:
+    def predict_log_proba(self, X: Any) -> Float[np.ndarray, "n c"]:
         """Logarithms of `predict_proba`."""
         return np.log(self.predict_proba(X))
 
     @checked
-    def predict(self, X):
+    def predict(self, X: Any):
         """The most probable class of each input."""
         check_is_fitted(self)
         return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
 
     @checked
-    def sample_y(self, X, n_samples: int = 1, random_state=0):
+    def sample_y(self, X: Any, n_samples: int = 1, random_state=0):
         """Labels (n, n_samples): each column from one function drawn from the posterior."""
         logits = self._functions(X, n_samples, random_state)
         two = self.classes_.size == 2

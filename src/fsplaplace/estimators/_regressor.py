@@ -1,5 +1,7 @@
 """Regression with scikit-learn's conventions."""
 
+from typing import Any
+
 import jax
 import numpy as np
 from jaxtyping import Float
@@ -50,10 +52,11 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
     """
 
     @checked
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X: Any, y: Any, sample_weight: Any = None):
         """Fit to inputs (n, d) and targets (n,) or (n, q); a weight is the number of observations a row stands for."""
-        checked = validate_data(self, X, y, dtype=np.float64, y_numeric=True, multi_output=True, ensure_min_samples=2)
-        X, y = map(np.asarray, checked)
+        self._check_readable(X=X, y=y)
+        valid = validate_data(self, X, y, dtype=np.float64, y_numeric=True, multi_output=True, ensure_min_samples=2)
+        X, y = map(np.asarray, valid)
         targets = y.astype(np.float64).reshape(len(y), -1)
         num_outputs = targets.shape[1]
         noise = Gaussian(_UNFITTED_NOISE if num_outputs == 1 else np.full(num_outputs, _UNFITTED_NOISE))
@@ -66,7 +69,7 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
         return self
 
     @checked
-    def predict(self, X, return_std: bool = False, return_cov: bool = False):
+    def predict(self, X: Any, return_std: bool = False, return_cov: bool = False):
         """The mean of new targets at the inputs (n, d), with their standard deviations or their covariance.
 
         Both include the noise; the covariance is between inputs, for each target. Shapes (n,), (n,) and (n, n), or (n, q), (n, q) and (n, n, q) for several targets.
@@ -84,7 +87,7 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
         return mean
 
     @checked
-    def sample_y(self, X, n_samples: int = 1, random_state=0, *, noise: bool = True):
+    def sample_y(self, X: Any, n_samples: int = 1, random_state=0, *, noise: bool = True):
         """Targets drawn from the posterior, (n, n_samples) or (n, q, n_samples); functions where `noise` is False."""
         draws = self.target_scale_.invert(self._functions(X, n_samples, random_state))
         if noise:

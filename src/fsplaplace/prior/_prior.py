@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from fsplaplace import kernels
 from fsplaplace.arguments import KeyLike, checked
-from fsplaplace.host import double_precision, itemsize, resolve_budget, rows_that_fit
+from fsplaplace.host import double_precision, itemsize, resolve_budget, rows_that_fit, to_device
 from fsplaplace.prior._factor import PriorFactor, factor_at
 from fsplaplace.prior._structure import BlockStructure, structure_of
 
@@ -86,6 +86,7 @@ class Prior(eqx.Module):
         """
         return [Prior(kernel) for kernel in self.blocks.separated().kernels]
 
+    @checked(traceable=True)
     def mean_at(self, x: Float[Array, "n ..."]) -> Float[Array, "n q"]:
         r"""$\mu(x)$."""
         flat = _flatten(x)
@@ -94,15 +95,18 @@ class Prior(eqx.Module):
             raise ValueError(f"Prior: mean returned {values.shape[1]} outputs, but the prior has {self.num_outputs}")
         return jnp.broadcast_to(values, (flat.shape[0], self.num_outputs)).astype(flat.dtype)
 
+    @checked(traceable=True)
     def variance(self, x: Float[Array, "n ..."]) -> Float[Array, "n q"]:
         r"""$\mathrm{diag}\,\Sigma(x, x)$, per output. Time and memory $O(n q)$."""
         blocks = self.blocks
         return blocks.by_output(blocks.diagonal(_flatten(x)))
 
+    @checked(traceable=True)
     def covariance(self, x: Float[Array, "n ..."], y: Float[Array, "m ..."]) -> Float[Array, "n q m q"]:
         r"""$\Sigma(x, y)$ between all points and outputs. Memory $O(n m q^2)$: for small sets."""
         return self.blocks.whole(self.gram(x, y))
 
+    @checked(traceable=True)
     def gram(self, x: Float[Array, "n ..."], y: Float[Array, "m ..."] | None = None) -> Float[Array, "b N M"]:
         r"""The distinct diagonal blocks of $\Sigma(x, y)$.
 
@@ -183,6 +187,7 @@ class Prior(eqx.Module):
     @checked
     def sample(self, x: Num[Array, "n ..."], *, key: KeyLike, num_samples: int = 1) -> Float[Array, "s n q"]:
         r"""Functions drawn from the prior at the points `x`. Time $O((nq)^3)$ for a multi-output kernel, else $O(n^3)$."""
+        x = _flatten(x)
         x = x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(float)
         # All directions, whatever the number of points: a draw with fewer would have too small a variance.
         factor = self.factor(x, rank=x.shape[0] * self.num_outputs, rtol=1e-12).columns
@@ -199,6 +204,11 @@ class Prior(eqx.Module):
 
 
 def _flatten(x: Float[Array, "n ..."]) -> Float[Array, "n d"]:
+    if not isinstance(x, jax.Array):
+        x = to_device(x)
+        x = x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(float)
+    if x.ndim < 2 or x.shape[0] == 0:
+        raise ValueError(f"Prior: x has shape {x.shape}; pass at least one row, as (n, d)")
     return x.reshape(x.shape[0], -1)
 
 
