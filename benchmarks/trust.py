@@ -155,6 +155,27 @@ def documented(case: Case) -> bool:
 
 def callables() -> dict[str, Callable]:
     """Every public callable of the package by a name that says where it is; methods belong to example objects."""
+    found = module_callables()
+    for owner, example in world().examples.items():
+        for name in dir(type(example)):
+            method = inspect.getattr_static(type(example), name)
+            function = getattr(type(example), name, None)
+            inner = inspect.unwrap(function) if callable(function) else None
+            own = (getattr(inner, "__module__", None) or "").startswith("fsplaplace")
+            if (
+                name.startswith("_")
+                or isinstance(method, property | classmethod)
+                or not own
+                or inspect.isclass(function)
+            ):
+                continue
+            if name not in _INTERNAL_METHODS and (owner != "Labels" or name == "predict_proba"):
+                found[f"{owner}().{name}"] = getattr(example, name)
+    return found
+
+
+def module_callables() -> dict[str, Callable]:
+    """Functions, and classes that users build, of all rooms."""
     found: dict[str, Callable] = {}
     seen = set()
     for room in ROOMS:
@@ -173,23 +194,6 @@ def callables() -> dict[str, Callable]:
                 continue
             seen.add(id(value))
             found[prefix + name] = value
-    for owner, example in world().examples.items():
-        for name in dir(type(example)):
-            method = inspect.getattr_static(type(example), name)
-            function = getattr(type(example), name, None)
-            inner = inspect.unwrap(function) if callable(function) else None
-            own = (getattr(inner, "__module__", None) or "").startswith("fsplaplace")
-            if (
-                name.startswith("_")
-                or isinstance(method, property | classmethod)
-                or not own
-                or inspect.isclass(function)
-            ):
-                continue
-            if name in _INTERNAL_METHODS:
-                continue
-            if owner != "Labels" or name == "predict_proba":
-                found[f"{owner}().{name}"] = getattr(example, name)
     return found
 
 

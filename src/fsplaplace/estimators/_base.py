@@ -21,7 +21,7 @@ from fsplaplace.estimators._approximate import approximate
 from fsplaplace.estimators._kernels import kernel_by_name
 from fsplaplace.estimators._pickle import FunctionPickler
 from fsplaplace.estimators._rows import Scale, WeightedRows, padded_size
-from fsplaplace.host import host_generator, to_double
+from fsplaplace.host import host_generator, ready_to_compute, to_double
 from fsplaplace.likelihoods import Likelihood
 from fsplaplace.networks import Model, as_model, mlp
 from fsplaplace.prior import Prior
@@ -132,6 +132,7 @@ class FSPEstimator(BaseEstimator):
     def _points(self, X) -> tuple[Float[np.ndarray, "k d"], int]:
         """Checked and scaled inputs, padded to a round number of rows, and how many of them there are."""
         check_is_fitted(self)
+        ready_to_compute(may_drop=False)
         self._check_readable(X=X)
         x = self.input_scale_.apply(np.asarray(validate_data(self, X, reset=False, dtype=np.float64)))
         return np.concatenate([x, np.repeat(x[:1], padded_size(len(x)) - len(x), axis=0)]), len(x)

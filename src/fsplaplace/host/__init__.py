@@ -18,6 +18,7 @@ from fsplaplace.host._memory import pad_rows as pad_rows
 from fsplaplace.host._memory import resolve_budget as resolve_budget
 from fsplaplace.host._memory import rows_of_data as rows_of_data
 from fsplaplace.host._memory import rows_that_fit as rows_that_fit
+from fsplaplace.host._process import ready_to_compute as ready_to_compute
 from fsplaplace.host._programs import cache_programs as cache_programs
 from fsplaplace.host._progress import progress_bar as progress_bar
 from fsplaplace.host._random import host_generator as host_generator

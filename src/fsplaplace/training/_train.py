@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from fsplaplace.arguments import KeyLike, checked
 from fsplaplace.context import Sampler
-from fsplaplace.host import host_generator, to_device
+from fsplaplace.host import host_generator, ready_to_compute, to_device
 from fsplaplace.likelihoods import Likelihood
 from fsplaplace.networks import Model, linearisation
 from fsplaplace.parallel import map_sharded, replicate, row_sharding
@@ -108,6 +108,7 @@ def train(
 
     Time per step: forward and reverse passes over the batch and the context points, and $O(m^3)$ for m context points.
     """
+    ready_to_compute()
     X, targets = check_problem(model, prior, likelihood, X, y)
     check_jitter(jitter)
     train_rows, held_out = hold_out(model, likelihood, validation, X, targets, host_generator(key))

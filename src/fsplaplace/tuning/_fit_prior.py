@@ -13,7 +13,7 @@ from jaxtyping import Float, PRNGKeyArray
 from numpy.typing import ArrayLike
 
 from fsplaplace.arguments import KeyLike, check_numbers, check_squares, checked
-from fsplaplace.host import host_generator, in_float64, one_blas_thread
+from fsplaplace.host import host_generator, in_float64, one_blas_thread, ready_to_compute
 from fsplaplace.likelihoods import Gaussian, Likelihood
 from fsplaplace.prior import Prior
 from fsplaplace.tuning._ard import expand_lengthscales
@@ -109,6 +109,7 @@ def fit_prior(
     Time $O(n^3)$ per evaluation (about 50), memory $O(n^2)$, with b in place of n beyond `exact_rows`.
     """
     began = time.perf_counter()
+    ready_to_compute()
     likelihood = Gaussian() if likelihood is None else likelihood
     if batch_size < 2:
         raise ValueError(f"fit_prior: batch_size is {batch_size}; pass 2 or more")
