@@ -51,7 +51,7 @@ RANGES: dict[str, Range] = {
         (
             "steps", "num_context", "num_posterior_context", "num_samples", "num_points", "num_units", "num_outputs",
             "num_features", "num_bins", "num_inducing", "max_steps", "passes", "patience", "restarts", "exact_rows",
-            "kl_samples", "likelihood_samples", "predict_samples", "resolution", "seeds",
+            "n_samples", "num_levels", "rounds", "kl_samples", "likelihood_samples", "predict_samples", "seeds",
         ),
         _COUNT,
     ),
@@ -68,6 +68,9 @@ RANGES: dict[str, Range] = {
     "captured": Range("a share of the variance, above 0 and at most 1", above=0, most=1),
     "level": Range("a probability strictly between 0 and 1", above=0, below=1),
     "margin": Range("0 or more", least=0),
+    "resolution": Range("2 or more", least=2),
+    "output": Range("0 or more", least=0),
+    "label": Range("0 or more", least=0),
 }  # fmt: skip
 # Arguments of overriding methods, which do not repeat the annotations of what they override.
 _BY_NAME: dict[str, Any] = {
@@ -78,7 +81,13 @@ _NOUNS = {int: "a whole number", float: "a number", bool: "True or False", str: 
 _MOST_KEY = 2**32
 
 
-def checked(function: Callable[P, T] | None = None, *, traceable: bool = False) -> Any:
+def checked(
+    function: Callable[P, T] | None = None,
+    *,
+    traceable: bool = False,
+    finite: bool = False,
+    ranges: Mapping[str, Range] = {},
+) -> Any:
     """Decorator: refuse arguments that the annotations do not allow, before the function runs.
 
     Whole numbers of any type come in as `int`, and as `key` they come in as keys of `jax.random`; everything else comes in
@@ -87,14 +96,20 @@ def checked(function: Callable[P, T] | None = None, *, traceable: bool = False) 
     Args:
         function: a function, a method or `__init__`.
         traceable: whether it may be called inside `jax.jit`.
+        finite: whether arrays must have values, all of them finite; for functions that do not look at them otherwise.
+        ranges: of arguments whose name means something else here than in `RANGES`.
 
-    Time: microseconds; arrays are looked at for their dtype only.
+    Time: microseconds; arrays are looked at for their dtype only, unless `finite`.
     """
     if function is None:
-        return functools.partial(checked, traceable=traceable)
+        return functools.partial(checked, traceable=traceable, finite=finite, ranges=ranges)
     signature = inspect.signature(function)
-    rules = {name: _rule(parameter, traceable) for name, parameter in signature.parameters.items() if name != "self"}
-    rules = {name: rule for name, rule in rules.items() if rule is not None}
+    found = {name: _rule(parameter, traceable) for name, parameter in signature.parameters.items() if name != "self"}
+    rules = {
+        name: rule._replace(limits=ranges.get(name, rule.limits), finite=finite)
+        for name, rule in found.items()
+        if rule is not None
+    }
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -192,6 +207,16 @@ def check_readable(values: Any, argument: str, *, wanted: str = "numbers") -> np
     return array
 
 
+def check_finite(values: np.ndarray, argument: str) -> None:
+    """Refuse no values at all, NaN, infinities, and numbers whose squares float32 cannot hold."""
+    if values.size == 0:
+        raise ValueError(f"{argument} has shape {values.shape}; pass at least one row")
+    if not np.all(np.isfinite(values)):
+        raise ValueError(f"{argument} has NaN or infinite values; remove those rows")
+    with np.errstate(over="ignore"):  # what is too large is refused in the next line
+        check_squares(values.astype(np.float32), argument)
+
+
 def check_squares(values: np.ndarray, argument: str) -> None:
     """Refuse numbers whose squares overflow: distances, norms and variances of them would be infinite."""
     if values.dtype.kind == "f" and values.size:
@@ -226,12 +251,16 @@ class _Rule(NamedTuple):
         optional: whether None is allowed.
         instance: the class, where the annotation names one and nothing else.
         traceable: whether a value may be traced by JAX.
+        limits: the range of a number.
+        finite: whether arrays must be finite.
     """
 
     kinds: tuple[_Kind, ...]
     optional: bool
     instance: type | None
     traceable: bool
+    limits: Range | None = None
+    finite: bool = False
 
     def check(self, value: Any, caller: str, argument: str) -> Any:
         if value is None and self.optional:
@@ -246,7 +275,7 @@ class _Rule(NamedTuple):
         refusals = []
         for kind in self.kinds:
             try:
-                return _in_range(kind.convert(value), where, argument)
+                return self._in_range(kind.convert(value), where)
             except _Refused as refused:
                 refusals.append(refused)
         if self.instance is not None:
@@ -255,10 +284,18 @@ class _Rule(NamedTuple):
         if detailed is not None and len(self.kinds) == 1:
             raise detailed.error(f"{where} {detailed}")
         wanted = [kind.wanted for kind in self.kinds] + ["None"] * self.optional
-        if argument in RANGES:
-            wanted = [f"{wanted[0]}, {RANGES[argument].wanted}"]
+        if self.limits is not None:
+            wanted = [f"{wanted[0]}, {self.limits.wanted}"]
         error = next((refused.error for refused in refusals if refused.error is not TypeError), TypeError)
         raise error(f"{where} is {_seen(value)}; pass {' or '.join(dict.fromkeys(wanted))}")
+
+    def _in_range(self, value: Any, where: str) -> Any:
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if number and self.limits is not None and not self.limits.holds(value):
+            raise ValueError(f"{where} is {value}; pass {self.limits.wanted}")
+        if self.finite and not isinstance(value, Tracer) and any(kind.convert is _numbers for kind in self.kinds):
+            check_finite(np.asarray(value), where)
+        return value
 
 
 def _rule(parameter: inspect.Parameter, traceable: bool) -> _Rule | None:
@@ -281,7 +318,7 @@ def _annotation_rule(name: str, annotation: Any, *, traceable: bool) -> _Rule | 
         return None
     known = tuple(kind for kind in kinds if kind is not None)
     instance = members[0] if len(members) == 1 and _is_class(members[0]) else None
-    return _Rule(known, optional, instance, traceable)
+    return _Rule(known, optional, instance, traceable, RANGES.get(name))
 
 
 def _members(annotation: Any) -> list[Any]:
@@ -420,13 +457,6 @@ _CONVERT: dict[Any, Callable[[Any], Any]] = {
     str: functools.partial(_that, lambda value: isinstance(value, str)),
     bytes: functools.partial(_that, lambda value: isinstance(value, bytes)),
 }
-
-
-def _in_range(value: Any, where: str, argument: str) -> Any:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if number and argument in RANGES and not RANGES[argument].holds(value):
-        raise ValueError(f"{where} is {value}; pass {RANGES[argument].wanted}")
-    return value
 
 
 def _other_class(kind: Any, value: Any) -> str:

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from scipy.spatial import KDTree
 from scipy.stats import qmc
 
-from fsplaplace.arguments import check_numbers, checked
+from fsplaplace.arguments import check_finite, check_numbers, checked
 from fsplaplace.host import host_generator, to_device
 
 
@@ -165,6 +165,10 @@ class Data(Sampler):
         scale = np.asarray(jitter, dtype=float)
         if not np.all(np.isfinite(scale) & (scale >= 0)):
             raise ValueError(f"Data: jitter must be finite and not negative, but is {scale}")
+        if scale.shape not in ((), (1,), points.shape[1:]):
+            raise ValueError(
+                f"Data: jitter has shape {scale.shape}; pass a number, or one for each column: {points.shape[1:]}"
+            )
         self.points, self.jitter = points, jnp.asarray(scale, points.dtype)
 
     @checked
@@ -320,4 +324,5 @@ def _finite_rows(rows: ArrayLike, *, name: str, argument: str) -> Float[Array, "
         raise ValueError(f"{name}: {argument} has shape {values.shape}; pass at least one row, as (n, d)")
     if not np.all(np.isfinite(values)):
         raise ValueError(f"{name}: {argument} has NaN or infinite values; remove those rows")
+    check_finite(values, f"{name}: {argument}")
     return to_device(values if values.dtype.kind == "f" else values.astype(float))

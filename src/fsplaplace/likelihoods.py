@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Int, Shaped
 from numpy.typing import ArrayLike
 from paramax import non_trainable, unwrap
 
-from fsplaplace.arguments import check_fields, check_numbers, checked
+from fsplaplace.arguments import check_fields, check_finite, check_numbers, checked
 from fsplaplace.host import to_device
 
 
@@ -139,6 +139,7 @@ class Gaussian(Likelihood):
             )
         if not np.all(np.isfinite(scale) & (scale > 0)):
             raise ValueError(f"Gaussian: scale must be positive and finite, but its smallest is {scale.min():g}")
+        check_finite(scale, "Gaussian: scale")
         log_scale = to_device(np.log(scale))
         self.log_scale = log_scale if learnable else non_trainable(log_scale)
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from gpjax.mean_functions import AbstractMeanFunction
 from gpjax.mean_functions import Constant as Constant
 from gpjax.parameters import val
@@ -10,7 +11,7 @@ from gpjax.typing import Array as AnyArray
 from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
-from fsplaplace.arguments import check_numbers
+from fsplaplace.arguments import check_finite, check_numbers
 
 
 class Linear(AbstractMeanFunction):
@@ -35,6 +36,9 @@ class Linear(AbstractMeanFunction):
             if _is_wrapped(intercept)
             else jnp.asarray(check_numbers(intercept, "Linear: intercept"), dtype=float)
         )
+        for name, value in (("slope", slope), ("intercept", intercept)):
+            if not _is_wrapped(value):
+                check_finite(np.asarray(value), f"Linear: {name}")
         if jnp.ndim(val(self.slope)) not in (1, 2):
             raise ValueError(
                 f"Linear: slope has shape {jnp.shape(val(self.slope))}; pass (d,), or (d, q) for q outputs"

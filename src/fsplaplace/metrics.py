@@ -300,9 +300,9 @@ def _regression_arrays(**named: ArrayLike) -> tuple[Array, ...]:
 
 def _noise_variance(noise_variance: ArrayLike, y: Float[Array, "n q"]) -> Array:
     noise = jnp.asarray(noise_variance, y.dtype)
-    if not isinstance(noise, Tracer) and not bool(jnp.all(noise >= 0)):
+    if not isinstance(noise, Tracer) and not bool(jnp.all((noise >= 0) & jnp.isfinite(noise))):
         raise ValueError(
-            f"noise_variance has negative or NaN values, down to {float(jnp.min(noise)):.3g}; pass zero or more"
+            f"noise_variance has negative, infinite or NaN values, down to {float(jnp.min(noise)):.3g}; pass zero or more"
         )
     if noise.ndim == 1 and y.shape[1] == 1 and noise.shape[0] == y.shape[0]:
         noise = noise[:, None]
@@ -339,7 +339,7 @@ def _labels(labels: ArrayLike, classes: Float[Array, "*s n c"]) -> Int[Array, " 
     # Under jit the values are not known yet, so only shape and dtype can be checked there.
     if not isinstance(labels, Tracer) and not (labels.min() >= 0 and labels.max() < num_classes):
         raise ValueError(
-            f"labels run from {labels.min()} to {labels.max()}, but the predictions have {num_classes} "
+            f"labels run from {labels.min()} to {labels.max()}, but the predictions (probabilities or logits) have {num_classes} "
             f"classes; pass indices 0 to {num_classes - 1}"
         )
     return labels

@@ -109,6 +109,10 @@ def plan(
     if rank is not None and rank < prior.num_outputs:
         raise ValueError(f"plan: rank is {rank}; pass {prior.num_outputs} or more, one for each output")
     (n, x), points = num_rows_and_example(X), np.asarray(context_points)
+    if points.ndim < 2 or points.shape[0] == 0 or n == 0:
+        raise ValueError(
+            f"plan: X has {n} rows and context_points shape {points.shape}; pass at least one row of each, as (n, d)"
+        )
     budget, q = resolve_budget(memory_budget), prior.num_outputs
     num_points = points.shape[0] + (min(n, _choices.num_training(points.shape[0], q)) if include_training else 0)
     rows, p = num_points * q, model.num_params

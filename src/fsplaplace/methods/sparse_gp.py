@@ -56,10 +56,6 @@ class SparseGP(Method):
     optimizer: optax.GradientTransformation | None = None
     batch_size: int | None = 500
 
-    def __check_init__(self):
-        if self.num_inducing < 1:
-            raise ValueError(f"SparseGP: num_inducing is {self.num_inducing}; pass 1 or more")
-
     @checked
     def fit(self, model, X, y, likelihood, *, key, prior=None, context=None, progress=True) -> "SparseGPPosterior":
         prior, X, targets = check_function_prior(self, model, prior, likelihood, X, y)

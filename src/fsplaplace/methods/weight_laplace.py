@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from fsplaplace.arguments import checked
+from fsplaplace.arguments import check_fields, checked
 from fsplaplace.host import one_blas_thread, resolve_budget
 from fsplaplace.likelihoods import Gaussian, Likelihood
 from fsplaplace.methods._curvature import check_memory, curvature
@@ -53,6 +53,7 @@ class WeightLaplace(Method):
     memory_budget: float | None = None
 
     def __check_init__(self):
+        check_fields(self)
         if self.structure not in _STRUCTURES:
             raise ValueError(
                 f"WeightLaplace: structure is {self.structure!r}; pass one of {', '.join(map(repr, _STRUCTURES))}"

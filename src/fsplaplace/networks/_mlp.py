@@ -86,7 +86,7 @@ def mlp(
     return MLP((_with_arrays(layers[0], weight, bias), *layers[1:]), activation, NonTrainable(units))
 
 
-@checked
+@checked(finite=True)
 def match_first_layer(
     network: eqx.Module,
     *,
@@ -127,7 +127,7 @@ def match_first_layer(
     return eqx.tree_at(first, network, _with_arrays(layer, weight, bias))
 
 
-@checked
+@checked(finite=True)
 def matched_first_layer(
     num_units: int,
     *,
@@ -198,6 +198,11 @@ class _FirstLayer(NamedTuple):
         """Weights and biases that act on centred and scaled inputs."""
         middle = 0.0 if centre is None else np.asarray(centre, np.float64).reshape(-1)
         spread = 1.0 if scale is None else np.asarray(scale, np.float64).reshape(-1)
+        for name, values in (("centre", middle), ("scale", spread)):
+            if np.size(values) not in (1, self.weight.shape[1]):
+                raise ValueError(
+                    f"{name} has {np.size(values)} numbers, but the inputs have {self.weight.shape[1]} columns; pass as many"
+                )
         return self.weight * spread, -np.sum(self.weight * (self.centres - middle), axis=1)
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-@checked
+@checked(finite=True)
 def plot_calibration(
     y: ArrayLike,
     mean: ArrayLike,
@@ -38,6 +38,10 @@ def plot_calibration(
         raise ValueError(
             f"plot_calibration: y, mean and std have {[v.size for v in values]} values; pass as many of each"
         )
+    if not np.all(values[2] > 0):
+        raise ValueError(
+            f"plot_calibration: std has values down to {values[2].min():.3g}; pass positive standard deviations"
+        )
     ax = one_axes(ax)
     levels = np.linspace(0, 1, num_levels + 2)[1:-1]
     reached = scipy.stats.norm.cdf((values[0] - values[1]) / values[2])
@@ -49,7 +53,7 @@ def plot_calibration(
     return ax
 
 
-@checked
+@checked(finite=True)
 def plot_reliability(
     labels: ArrayLike,
     probabilities: ArrayLike,

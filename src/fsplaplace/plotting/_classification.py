@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from fsplaplace.arguments import KeyLike, checked
 from fsplaplace.likelihoods import Bernoulli, Categorical
-from fsplaplace.plotting._axes import AMOUNT, AROUND, inputs_of, many_axes, plane_grid
+from fsplaplace.plotting._axes import AMOUNT, AROUND, data_of, inputs_of, many_axes, plane_grid
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _MARKERS = "o^sDvP*X"
 
 
-@checked
+@checked(finite=True)
 def plot_classification(
     posterior: Any,
     X: ArrayLike,
@@ -46,6 +46,7 @@ def plot_classification(
     if not isinstance(posterior.likelihood, Bernoulli | Categorical):
         kind = type(posterior.likelihood).__name__
         raise ValueError(f"plot_classification: {kind} has no classes; use a Bernoulli or Categorical likelihood")
+    X, y = data_of(X, y, 2, "plot_classification")
     axes = many_axes(ax, 2, "ax", sharex=True, sharey=True)
     first, second, points = plane_grid(inputs_of(posterior, X, 2, "plot_classification"), resolution)
     logits = posterior.sample(points, key=jr.key(0) if key is None else key, num_samples=num_samples)

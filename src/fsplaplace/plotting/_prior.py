@@ -14,7 +14,7 @@ _MOST_PANELS = 6
 _POINTS = 120
 
 
-@checked
+@checked(finite=True)
 def plot_prior(
     prior: Prior,
     X: ArrayLike | None = None,

@@ -9,16 +9,18 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 from numpy.typing import ArrayLike
 
-from fsplaplace.arguments import KeyLike, checked
-from fsplaplace.plotting._axes import BLACK, GREEN, GREY, VERMILLION, inputs_of, many_axes, one_axes
+from fsplaplace.arguments import KeyLike, Range, checked
+from fsplaplace.plotting._axes import BLACK, GREEN, GREY, VERMILLION, data_of, inputs_of, many_axes, one_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _RESOLUTION = 300
+# None are drawn of zero.
+_SAMPLES = {"num_samples": Range("0 or more", least=0)}
 
 
-@checked
+@checked(finite=True, ranges=_SAMPLES)
 def plot_regression(
     posterior: Any,
     X: ArrayLike,
@@ -46,6 +48,7 @@ def plot_regression(
 
     Returns the axes.
     """
+    X, y = data_of(X, y, 1, "plot_regression")
     ax = one_axes(ax)
     x = _grid(posterior, X, x, "plot_regression")
     prediction = posterior.predict(x)
@@ -60,7 +63,7 @@ def plot_regression(
     return ax
 
 
-@checked
+@checked(finite=True, ranges=_SAMPLES)
 def plot_prior_and_posterior(
     posterior: Any,
     X: ArrayLike,
@@ -77,6 +80,7 @@ def plot_prior_and_posterior(
     Args: as for `plot_regression`; `ax` is a pair of axes.
     """
     left, right = many_axes(ax, 2, "ax", sharey=True)
+    X, y = data_of(X, y, 1, "plot_prior_and_posterior")
     x = _grid(posterior, X, x, "plot_prior_and_posterior")
     points = jnp.asarray(x, dtype=posterior.model.dtype)
     mean = np.asarray(posterior.prior.mean_at(points))[:, output]

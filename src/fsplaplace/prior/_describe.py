@@ -41,7 +41,7 @@ class Description(eqx.Module):
         return str(self)
 
 
-@checked
+@checked(finite=True)
 def describe(
     prior: Prior,
     X: ArrayLike | None = None,

@@ -86,7 +86,7 @@ class Prior(eqx.Module):
         """
         return [Prior(kernel) for kernel in self.blocks.separated().kernels]
 
-    @checked(traceable=True)
+    @checked(traceable=True, finite=True)
     def mean_at(self, x: Float[Array, "n ..."]) -> Float[Array, "n q"]:
         r"""$\mu(x)$."""
         flat = _flatten(x)
@@ -95,18 +95,18 @@ class Prior(eqx.Module):
             raise ValueError(f"Prior: mean returned {values.shape[1]} outputs, but the prior has {self.num_outputs}")
         return jnp.broadcast_to(values, (flat.shape[0], self.num_outputs)).astype(flat.dtype)
 
-    @checked(traceable=True)
+    @checked(traceable=True, finite=True)
     def variance(self, x: Float[Array, "n ..."]) -> Float[Array, "n q"]:
         r"""$\mathrm{diag}\,\Sigma(x, x)$, per output. Time and memory $O(n q)$."""
         blocks = self.blocks
         return blocks.by_output(blocks.diagonal(_flatten(x)))
 
-    @checked(traceable=True)
+    @checked(traceable=True, finite=True)
     def covariance(self, x: Float[Array, "n ..."], y: Float[Array, "m ..."]) -> Float[Array, "n q m q"]:
         r"""$\Sigma(x, y)$ between all points and outputs. Memory $O(n m q^2)$: for small sets."""
         return self.blocks.whole(self.gram(x, y))
 
-    @checked(traceable=True)
+    @checked(traceable=True, finite=True)
     def gram(self, x: Float[Array, "n ..."], y: Float[Array, "m ..."] | None = None) -> Float[Array, "b N M"]:
         r"""The distinct diagonal blocks of $\Sigma(x, y)$.
 
@@ -152,7 +152,7 @@ class Prior(eqx.Module):
 
         return jnp.sum(jax.vmap(one)(blocks, right))
 
-    @checked
+    @checked(finite=True)
     def factor(
         self,
         context_points: Float[Array, "m ..."],
@@ -182,9 +182,9 @@ class Prior(eqx.Module):
                 f"Prior.factor: rank is {rank}; pass {independent} or more, one for each independent output, or None "
                 "for no limit"
             )
-        return factor_at(self, context_points, rank, rtol, captured, resolve_budget(memory_budget))
+        return factor_at(self, _flatten(context_points), rank, rtol, captured, resolve_budget(memory_budget))
 
-    @checked
+    @checked(finite=True)
     def sample(self, x: Num[Array, "n ..."], *, key: KeyLike, num_samples: int = 1) -> Float[Array, "s n q"]:
         r"""Functions drawn from the prior at the points `x`. Time $O((nq)^3)$ for a multi-output kernel, else $O(n^3)$."""
         x = _flatten(x)
@@ -207,8 +207,8 @@ def _flatten(x: Float[Array, "n ..."]) -> Float[Array, "n d"]:
     if not isinstance(x, jax.Array):
         x = to_device(x)
         x = x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(float)
-    if x.ndim < 2 or x.shape[0] == 0:
-        raise ValueError(f"Prior: x has shape {x.shape}; pass at least one row, as (n, d)")
+    if x.ndim < 2:
+        raise ValueError(f"Prior: x has shape {x.shape}; pass points as (n, d)")
     return x.reshape(x.shape[0], -1)
 
 
