@@ -192,7 +192,7 @@ def check_readable(values: Any, argument: str, *, wanted: str = "numbers") -> np
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         raise ValueError(f"{argument} has masked values; fill them, or drop their rows")
     if _needs_gradient(values):
-        raise TypeError(f"{argument} is a torch tensor that requires grad; pass {argument.split()[-1]}.detach()")
+        raise TypeError(f"{argument} is a torch tensor that requires grad; pass its .detach()")
     try:
         array = np.asarray(values)
     except Exception as error:  # whatever a foreign type raises when it is asked for its numbers

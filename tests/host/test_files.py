@@ -9,7 +9,6 @@ import time
 
 import numpy as np
 import pytest
-from safetensors import SafetensorError
 
 from fsplaplace.host import _files, check_target, read_tensors, write_atomically, write_tensors
 
@@ -123,18 +122,24 @@ def test_of_many_writers_one_wins_whole(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_full_disk_is_the_system_s_own_error_and_leaves_the_old_file(tmp_path, monkeypatch):
+def test_a_disk_that_is_full_leaves_the_old_file_and_nothing_else(tmp_path):
+    """The system refuses to write more than 4 kB, in the middle of the file."""
     path = tmp_path / "file"
     write(path)
     before = path.read_bytes()
-
-    def full(*_, **__):
-        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
-
-    monkeypatch.setattr(_files, "save_file", full)
-    with pytest.raises(OSError, match="No space left on device") as caught:
-        write(path, 1.0)
-    assert caught.value.filename == str(path)
+    script = f"""
+import resource, signal
+import numpy as np
+from fsplaplace.host import write_tensors
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+try:
+    write_tensors({str(path)!r}, {{"a": np.zeros(10_000)}}, {{"kind": {KIND!r}}})
+except OSError as error:
+    print(error.filename, error.strerror)
+"""
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert done.stdout.startswith(f"{path} cannot be written: File too large")
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 # Files like everybody's: the umask takes away what it takes away.
 _NEW_FILE = 0o666
@@ -73,18 +73,23 @@ def check_target(path: str | Path) -> Path:
 def write_atomically(path: str | Path, data: bytes) -> None:
     """Write `data`, in a folder that is made if there is none."""
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as temporary:
-        temporary.write_bytes(data)
+    write_into(path, data)
 
 
 def write_tensors(path: str | Path, tensors: dict[str, np.ndarray], header: dict[str, Any]) -> None:
     """Write arrays, and a header of JSON values that `read_tensors` returns with them."""
     contiguous = {name: np.asarray(value, order="C") for name, value in tensors.items()}
+    # Not by safetensors' own writer, which has other ideas of permissions, and of what a full disk is called.
+    write_into(path, save(contiguous, metadata={"header": json.dumps(header)}))
+
+
+def write_into(path: str | Path, data: bytes) -> None:
+    """Write `data` to a file in a folder that exists."""
     with replacing(path) as temporary:
         try:
-            save_file(contiguous, temporary, metadata={"header": json.dumps(header)})
-        except SafetensorError as error:
-            raise _system_error(error, path) from error
+            temporary.write_bytes(data)
+        except OSError as error:
+            raise OSError(error.errno, f"cannot be written: {error.strerror}", str(path)) from error
 
 
 def read_tensors(path: str | Path, *, kind: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -153,11 +158,3 @@ def _sync_directory(directory: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
-
-
-def _system_error(error: SafetensorError, path: str | Path) -> OSError:
-    """What the system said to safetensors, which keeps it as text."""
-    found = re.search(r"os error (\d+)", str(error))
-    if found is None:
-        return OSError(errno.EIO, f"cannot be written: {error}", str(path))
-    return OSError(int(found[1]), os.strerror(int(found[1])), str(path))
