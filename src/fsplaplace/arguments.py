@@ -181,8 +181,6 @@ def check_numbers(values: ArrayLike, argument: str, *, wanted: str = "numbers") 
     array = check_readable(values, argument, wanted=wanted)
     if array.dtype.kind in "fiub":
         return array
-    if array.dtype.name == "bfloat16":
-        raise TypeError(f"{argument} has dtype bfloat16; pass float32 or float64")
     seen = f"has dtype {array.dtype}" if array.ndim else f"is {_seen(values)}"
     raise (ValueError if array.ndim else TypeError)(f"{argument} {seen}; pass {wanted}")
 
@@ -200,6 +198,8 @@ def check_readable(values: Any, argument: str, *, wanted: str = "numbers") -> np
         raise TypeError(
             f"{argument} is a {type(values).__name__} that NumPy cannot read ({reason}); pass {wanted}"
         ) from error
+    if array.dtype.name == "bfloat16":
+        raise TypeError(f"{argument} has dtype bfloat16; pass float32 or float64")
     if array.dtype.kind in "mM":
         raise ValueError(
             f"{argument} has dtype {array.dtype}; pass {wanted}, for instance days since a date of your choice"

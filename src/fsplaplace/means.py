@@ -43,6 +43,10 @@ class Linear(AbstractMeanFunction):
             raise ValueError(
                 f"Linear: slope has shape {jnp.shape(val(self.slope))}; pass (d,), or (d, q) for q outputs"
             )
+        if jnp.ndim(val(self.intercept)) > 1:
+            raise ValueError(
+                f"Linear: intercept has shape {jnp.shape(val(self.intercept))}; pass a number, or (q,) for q outputs"
+            )
 
     def __call__(self, x: Float[AnyArray, "n d"]) -> Float[Array, "n q"]:
         x, slope = jnp.asarray(x), jnp.asarray(val(self.slope))

@@ -122,11 +122,19 @@ class FSPEstimator(BaseEstimator):
             return as_model(self.network)
         return as_model(mlp(list(self.network), prior=prior, context=context, key=key, activation=tanh))
 
+    def _validated(self, X: Any, y: Any = "no_validation", **options: Any) -> Any:
+        """scikit-learn's own checks; what NumPy says to them does not name an argument, so that it is put in front."""
+        try:
+            return validate_data(self, X, y, dtype=np.float64, **options)
+        except (TypeError, ValueError) as error:
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            raise kind(f"{type(self).__name__}: {'X' if isinstance(y, str) else 'X or y'}: {error}") from error
+
     def _check_readable(self, **arrays: Any) -> None:
         """Refuse what scikit-learn would take for numbers without a word: dates, and values under a mask."""
         for name, values in arrays.items():
             foreign = isinstance(values, np.ma.MaskedArray) or type(values).__module__.partition(".")[0] == "torch"
-            if foreign or getattr(getattr(values, "dtype", None), "kind", "f") in "mM":
+            if foreign or getattr(getattr(values, "dtype", None), "kind", "f") in "mMV":
                 check_readable(values, f"{type(self).__name__}: {name}")
 
     def _points(self, X) -> tuple[Float[np.ndarray, "k d"], int]:
@@ -134,7 +142,9 @@ class FSPEstimator(BaseEstimator):
         check_is_fitted(self)
         ready_to_compute(may_drop=False)
         self._check_readable(X=X)
-        x = self.input_scale_.apply(np.asarray(validate_data(self, X, reset=False, dtype=np.float64)))
+        x = np.asarray(self._validated(X, reset=False))
+        check_squares(x, f"{type(self).__name__}: X")
+        x = self.input_scale_.apply(x)
         return np.concatenate([x, np.repeat(x[:1], padded_size(len(x)) - len(x), axis=0)]), len(x)
 
     def _double_posterior(self):

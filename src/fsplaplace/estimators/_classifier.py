@@ -13,7 +13,6 @@ from sklearn.utils.validation import (
     check_is_fitted,
     check_random_state,
     column_or_1d,
-    validate_data,
 )
 
 from fsplaplace.arguments import checked
@@ -40,8 +39,8 @@ class FSPClassifier(ClassifierMixin, FSPEstimator):
     @checked
     def fit(self, X: Any, y: Any, sample_weight: Any = None):
         """Fit to inputs (n, d) and labels (n,); a weight is the number of observations a row stands for."""
-        self._check_readable(X=X)
-        X, y = map(np.asarray, validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2))
+        self._check_readable(X=X, y=y)
+        X, y = map(np.asarray, self._validated(X, y, ensure_min_samples=2))
         y = column_or_1d(y, warn=True)
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)

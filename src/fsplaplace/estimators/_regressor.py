@@ -6,7 +6,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 from sklearn.base import MultiOutputMixin, RegressorMixin
-from sklearn.utils.validation import check_random_state, validate_data
+from sklearn.utils.validation import check_random_state
 
 from fsplaplace.arguments import checked
 from fsplaplace.estimators._base import FSPEstimator
@@ -55,7 +55,7 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
     def fit(self, X: Any, y: Any, sample_weight: Any = None):
         """Fit to inputs (n, d) and targets (n,) or (n, q); a weight is the number of observations a row stands for."""
         self._check_readable(X=X, y=y)
-        valid = validate_data(self, X, y, dtype=np.float64, y_numeric=True, multi_output=True, ensure_min_samples=2)
+        valid = self._validated(X, y, y_numeric=True, multi_output=True, ensure_min_samples=2)
         X, y = map(np.asarray, valid)
         targets = y.astype(np.float64).reshape(len(y), -1)
         num_outputs = targets.shape[1]
