@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from fsplaplace.arguments import KeyLike, checked
+from fsplaplace.arguments import KeyLike, as_key, checked
 from fsplaplace.host import one_blas_thread, ready_to_compute, resolve_budget
 from fsplaplace.laplace._choices import Options, num_training
 from fsplaplace.laplace._covariance_form import covariance_form
@@ -98,7 +98,7 @@ def laplace(
     data = check_rows(model, prior, likelihood, X, y)
     options = Options(mean, rank, rtol, delta, solver, passes, missed_as_noise)
     _check_options(form, options)
-    key = jr.key(0) if key is None else key
+    key = jr.key(0) if key is None else as_key(key)
     if context_points is None:
         points = default_context(model, data, key)
     else:

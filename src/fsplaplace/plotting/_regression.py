@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 from numpy.typing import ArrayLike
 
-from fsplaplace.arguments import KeyLike, Range, checked
+from fsplaplace.arguments import KeyLike, Range, as_key, checked
 from fsplaplace.plotting._axes import BLACK, GREEN, GREY, VERMILLION, data_of, inputs_of, many_axes, one_axes
 
 if TYPE_CHECKING:
@@ -106,8 +106,8 @@ def _grid(posterior: Any, X: Any, x: Any, name: str) -> np.ndarray:
     return np.linspace(points.min(), points.max(), _RESOLUTION)[:, None]
 
 
-def _key(key: PRNGKeyArray | None) -> PRNGKeyArray:
-    return jr.key(0) if key is None else key
+def _key(key: KeyLike | None) -> PRNGKeyArray:
+    return jr.key(0) if key is None else as_key(key)
 
 
 def _draw_band(ax: "Axes", x: np.ndarray, mean: np.ndarray, std: np.ndarray) -> None:

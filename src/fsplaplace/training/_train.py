@@ -16,7 +16,7 @@ from jax.sharding import NamedSharding
 from jaxtyping import Array, Float, Int
 from numpy.typing import ArrayLike
 
-from fsplaplace.arguments import KeyLike, checked
+from fsplaplace.arguments import KeyLike, as_key, checked
 from fsplaplace.context import Sampler
 from fsplaplace.host import host_generator, ready_to_compute, to_device
 from fsplaplace.likelihoods import Likelihood
@@ -130,7 +130,7 @@ def train(
         trainable,
         optimizer=optimizer or adam(1e-2, steps),
         steps=steps,
-        key=key,
+        key=as_key(key),
         title="train",
         progress=progress,
         in_loop=not linearisation(model, X).convolutional,

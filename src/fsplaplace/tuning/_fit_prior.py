@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 from numpy.typing import ArrayLike
 
-from fsplaplace.arguments import KeyLike, check_numbers, check_squares, checked
+from fsplaplace.arguments import KeyLike, as_key, check_numbers, check_squares, checked
 from fsplaplace.host import host_generator, in_float64, one_blas_thread, ready_to_compute
 from fsplaplace.likelihoods import Gaussian, Likelihood
 from fsplaplace.prior import Prior
@@ -119,7 +119,7 @@ def fit_prior(
     with one_blas_thread():
         found = _maximum(
             prior, data, noise_scale, shared_constant=not isinstance(likelihood, Gaussian) and data.y.shape[1] > 1,
-            hyperpriors=hyperpriors, ard=ard, key=key, restarts=restarts,
+            hyperpriors=hyperpriors, ard=ard, key=as_key(key), restarts=restarts,
             subsets=None if exact else _Subsets(exact_rows, batch_size, steps), standard_errors=standard_errors,
         )  # fmt: skip
     space, vector = found.space, found.vector
