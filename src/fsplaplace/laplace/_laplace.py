@@ -5,10 +5,11 @@ from typing import Literal
 
 import jax.random as jr
 import numpy as np
-from jaxtyping import Float, PRNGKeyArray
+from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from fsplaplace.host import one_blas_thread, resolve_budget
+from fsplaplace.arguments import KeyLike, as_key, checked
+from fsplaplace.host import one_blas_thread, ready_to_compute, resolve_budget
 from fsplaplace.laplace._choices import Options, num_training
 from fsplaplace.laplace._covariance_form import covariance_form
 from fsplaplace.laplace._data import Rows, check_rows
@@ -22,6 +23,7 @@ from fsplaplace.observations import Observation, check_observations
 from fsplaplace.prior import Prior
 
 
+@checked
 def laplace(
     model: Model,
     prior: Prior,
@@ -42,7 +44,7 @@ def laplace(
     include_training: bool = True,
     missed_as_noise: bool | None = None,
     memory_budget: float | None = None,
-    key: PRNGKeyArray | None = None,
+    key: KeyLike | None = None,
 ) -> Posterior:
     r"""The posterior over the weights of a trained network under the prior, linearised at those weights.
 
@@ -104,12 +106,13 @@ def laplace(
         >>> posterior.predict(X).std.shape
         (20, 1)
     """
+    ready_to_compute()
     values = None if X is None and also else check_rows(model, prior, likelihood, X, y)
     observed = observe(model, prior, likelihood, values, check_observations(also, caller="laplace"))
     data = all_inputs(observed)
     options = Options(mean, rank, rtol, delta, solver, passes, missed_as_noise)
     _check_options(form, options)
-    key = jr.key(0) if key is None else key
+    key = jr.key(0) if key is None else as_key(key)
     if context_points is None:
         points = default_context(model, data, key)
     else:
@@ -121,27 +124,26 @@ def laplace(
     problem = Problem(model, prior, likelihood, observed, data, points, guards, given, resolve_budget(memory_budget))
     with one_blas_thread():
         posterior = precision_form(problem, rank) if form == "precision" else covariance_form(problem, options)
+    _check_finite(posterior)
     posterior.verdict.warn()
     return posterior
 
 
 def _check_options(form: str, options: Options) -> None:
-    for name, value, allowed in (
-        ("form", form, ("covariance", "precision")),
-        ("mean", options.mean, ("auto", "network", "refined")),
-        ("solver", options.solver, ("auto", "dense", "normal-equations", "golub-kahan")),
-    ):
-        if value not in allowed:
-            raise ValueError(f"laplace: {name} is {value!r}; pass one of {', '.join(map(repr, allowed))}")
-    rank, rtol, delta, passes = options.rank, options.rtol, options.delta, options.passes
-    if rank is not None and rank < 1:
-        raise ValueError(f"laplace: rank is {rank}; pass 1 or more, or None for no limit")
-    if not ((rtol is None or rtol > 0) and (delta is None or delta > 0) and passes >= 1):
-        raise ValueError(f"laplace: rtol ({rtol}), delta ({delta}) and passes ({passes}) must be positive")
     if form == "precision" and options.mean == "refined":
         raise ValueError(
             "laplace: the precision form has the network's mean only; pass form='covariance' for mean='refined'"
         )
+
+
+def _check_finite(posterior: Posterior) -> None:
+    """A posterior that is not finite is an error, not a result."""
+    for name in ("scale", "shift", "log_evidence"):
+        if not np.all(np.isfinite(np.asarray(getattr(posterior, name)))):
+            raise FloatingPointError(
+                f"laplace: {name} of the posterior is NaN or infinite; check the sizes of the kernel's variance, the noise and y, the "
+                "sign of your own log density, or run in float64"
+            )
 
 
 def _checked(model: Model, points, data: Rows, argument: str) -> Float[np.ndarray, "m ..."]:

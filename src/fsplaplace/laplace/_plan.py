@@ -6,11 +6,11 @@ from typing import Literal
 import equinox as eqx
 import jax.random as jr
 import numpy as np
-from jaxtyping import PRNGKeyArray
 from numpy.typing import ArrayLike
 from rich.table import Table
 
 from fsplaplace import networks
+from fsplaplace.arguments import KeyLike, checked
 from fsplaplace.context import Data
 from fsplaplace.host import format_bytes, itemsize, resolve_budget, table_text
 from fsplaplace.laplace import _choices, _cost
@@ -83,6 +83,7 @@ class Plan(eqx.Module):
         return table_text(table) if self.held is None else f"{table_text(table)}\n{self.held}"
 
 
+@checked
 def plan(
     model: Model,
     prior: Prior,
@@ -95,7 +96,7 @@ def plan(
     include_training: bool = True,
     memory_budget: float | None = None,
     holds: bool = False,
-    key: PRNGKeyArray | None = None,
+    key: KeyLike | None = None,
 ) -> Plan:
     """What `laplace` does with these arguments in the covariance form, from shapes alone.
 
@@ -121,6 +122,10 @@ def plan(
     if rank is not None and rank < prior.num_outputs:
         raise ValueError(f"plan: rank is {rank}; pass {prior.num_outputs} or more, one for each output")
     (n, x), points = num_rows_and_example(X), np.asarray(context_points)
+    if points.ndim < 2 or points.shape[0] == 0 or n == 0:
+        raise ValueError(
+            f"plan: X has {n} rows and context_points shape {points.shape}; pass at least one row of each, as (n, d)"
+        )
     budget, q = resolve_budget(memory_budget), prior.num_outputs
     num_points = points.shape[0] + (min(n, _choices.num_training(points.shape[0], q)) if include_training else 0)
     rows, p = num_points * q, model.num_params

@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import PRNGKeyArray
 from numpy.typing import ArrayLike
 
+from fsplaplace.arguments import KeyLike, checked
 from fsplaplace.context import Sampler
 from fsplaplace.host import one_blas_thread, resolve_budget, to_double
 from fsplaplace.laplace import Posterior, fit_posterior, laplace
@@ -46,6 +46,7 @@ class Tuned(eqx.Module):
         return str(self.report)
 
 
+@checked
 def tune(
     posterior: Posterior,
     X: ArrayLike,
@@ -80,15 +81,11 @@ def tune(
     Time: two Jacobians and one N x N eigenproblem for N context rows, then $O(m^2 q r + r^3)$ per step.
     """
     began = time.perf_counter()
-    if not isinstance(posterior, Posterior):
-        raise TypeError(f"tune: posterior must be a Posterior, but got {type(posterior).__name__}; call laplace first")
     if posterior.diagnostics.form != "covariance":
         raise ValueError(
             f"tune: the posterior is in {posterior.diagnostics.form} form, which has no evidence to tune; pass "
             "form='covariance' to laplace"
         )
-    if max_steps < 1:
-        raise ValueError(f"tune: max_steps is {max_steps}; pass 1 or more")
     prior, likelihood = posterior.prior, posterior.likelihood
     inputs, targets = check_problem(posterior.model, prior, likelihood, X, y)
     noise_scale = None
@@ -134,6 +131,7 @@ def tune(
     return Tuned(fresh, tuned, likelihood, report)
 
 
+@checked
 def tune_and_train(
     model: Model,
     prior: Prior,
@@ -142,7 +140,7 @@ def tune_and_train(
     X: ArrayLike,
     y: ArrayLike,
     *,
-    key: PRNGKeyArray,
+    key: KeyLike,
     rounds: int = 3,
     steps: int = 2000,
     **train_options,
