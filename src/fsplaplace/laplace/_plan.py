@@ -1,6 +1,6 @@
 """What `laplace` will do and what it will cost, before it is done."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import equinox as eqx
@@ -13,6 +13,7 @@ from fsplaplace.laplace import _choices, _cost
 from fsplaplace.laplace._choices import Options
 from fsplaplace.laplace._data import num_rows_and_example
 from fsplaplace.networks import Model, route, rows_per_block
+from fsplaplace.observations import Observation, check_observations
 from fsplaplace.prior import Prior, plan_factor
 
 
@@ -80,9 +81,10 @@ class Plan(eqx.Module):
 def plan(
     model: Model,
     prior: Prior,
-    X: ArrayLike | Iterable,
+    X: ArrayLike | Iterable | None,
     context_points: ArrayLike,
     *,
+    also: Sequence[Observation] | None = None,
     rank: int | None = None,
     solver: Literal["auto", "dense", "normal-equations", "golub-kahan"] = "auto",
     passes: int = 3,
@@ -96,6 +98,7 @@ def plan(
         prior: as for `laplace`.
         X: as for `laplace`; only its shape is read.
         context_points: as for `laplace`; only their shape is read.
+        also: as for `laplace`; only shapes are read.
         rank: as for `laplace`. If the prior turns out to have fewer directions, less is needed.
         solver: as for `laplace`.
         passes: as for `laplace`.
@@ -106,7 +109,9 @@ def plan(
     """
     if rank is not None and rank < prior.num_outputs:
         raise ValueError(f"plan: rank is {rank}; pass {prior.num_outputs} or more, one for each output")
-    (n, x), points = num_rows_and_example(X), np.asarray(context_points)
+    kinds = [] if X is None and also else [num_rows_and_example(X)]
+    kinds += [num_rows_and_example(each.X) for each in check_observations(also, caller="plan")]
+    n, x, points = sum(rows for rows, _ in kinds), kinds[0][1], np.asarray(context_points)
     budget, q = resolve_budget(memory_budget), prior.num_outputs
     num_points = points.shape[0] + (min(n, _choices.num_training(points.shape[0], q)) if include_training else 0)
     rows, p = num_points * q, model.num_params
