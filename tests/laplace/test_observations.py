@@ -356,7 +356,7 @@ def test_what_cannot_be_observed_is_said(small):
     model, prior = small
     with pytest.raises(ValueError, match="scale must be positive"):
         fsp.Observation(X2, Y2, Gaussian(0.0))
-    with pytest.raises(TypeError, match="pass one of fsplaplace.likelihoods"):
+    with pytest.raises(TypeError, match=r"pass one of fsplaplace\.likelihoods"):
         fsp.Observation(X2, Y2, 0.1)
     with pytest.raises(ValueError, match="infinite variance"):
         fsp.laplace(model, fsp.Prior(Matern32()), Gaussian(0.1), None, also=[CURVATURES], context_points=POINTS)

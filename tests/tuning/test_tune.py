@@ -114,7 +114,7 @@ def test_evidence_gradient_equals_finite_differences(posteriors, case):
             lambda log: log_evidence(
                 linearised,
                 fsp.Prior(RBF(lengthscale=jnp.exp(log[0]), variance=jnp.exp(log[1])), num_outputs=q),
-                likelihood,
+                [likelihood],
             )
         )
         at = jnp.array([-0.2, 0.3])
