@@ -85,14 +85,14 @@ def reproduce(
 @app.command()
 def report(
     results: Annotated[Path, typer.Argument(help="Directory with the results of `reproduce`.")] = Path("results"),
-    out: Annotated[Path | None, typer.Option(help="The page; report.html in that directory by default.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Directory of the pages; `report` in that one by default.")] = None,
 ) -> None:
-    """One self-contained HTML page from the results: our numbers beside the paper's, figures, settings."""
+    """Markdown pages from the results: the paper's tables with our numbers beside them, figures, settings."""
     with user_errors():
         from fsplaplace.experiments.report import write_report
 
-        page = write_report(results, out or results / "report.html")
-        print(f"wrote {page}")
+        index, *pages = write_report(results, out or results / "report")
+        print(f"wrote {index} and {len(pages)} page{'s' if len(pages) > 1 else ''}")
 
 
 @app.command()

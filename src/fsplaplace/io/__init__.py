@@ -12,6 +12,7 @@ from fsplaplace.host import FileFormatError as FileFormatError
 from fsplaplace.host import checksum, read_tensors, write_tensors
 from fsplaplace.io._decoding import MALFORMED, Decoder
 from fsplaplace.io._encoding import PARTS, Encoder
+from fsplaplace.io._export import export as export
 from fsplaplace.io._registry import entry_named, entry_of
 from fsplaplace.io._registry import register as register
 from fsplaplace.networks import as_model
@@ -34,6 +35,9 @@ def save(path: str | Path, posterior: Any, *, omit: str | Sequence[str] = ()) ->
             "prior", "mean" or "likelihood". A part that cannot be stored is refused by name unless it is left out.
 
     Time and file size: that of the arrays, $O(r p)$ for rank r and p weights.
+
+    Examples:
+        >>> fsp.save(directory / "posterior.safetensors", posterior)
     """
     omitted = (omit,) if isinstance(omit, str) else tuple(omit)
     if unknown := set(omitted) - set(PARTS):
@@ -52,10 +56,18 @@ def load(path: str | Path, model: Any = None, *, prior: Any = None, mean: Any = 
         path: the file.
         model: the network, for its structure: a `Model`, or anything `fsplaplace.as_model` takes. Its weights, and the
             statistics it keeps fixed, are replaced by the stored ones and must have their shapes and dtypes.
-        prior, mean, likelihood: given, they take the place of the stored ones; needed where `save` left them out.
+        prior: takes the place of the stored one; needed if `save` left it out.
+        mean: takes the place of the stored one; needed if `save` left it out.
+        likelihood: takes the place of the stored one; needed if `save` left it out.
 
     Raises `FileFormatError` with the reason for a file that is truncated, altered, of another kind or from a newer
     version, and for a network of another shape or another function.
+
+    Examples:
+        >>> fsp.save(directory / "posterior.safetensors", posterior)
+        >>> again = fsp.load(directory / "posterior.safetensors", network)
+        >>> bool((again.predict(X).mean == posterior.predict(X).mean).all())
+        True
     """
     tensors, header = _read(path)
     given = {"prior": prior, "mean": mean, "likelihood": likelihood}

@@ -43,6 +43,9 @@ def plot_prior(
 
     Returns the axes: one, or an array of them. Needs matplotlib (extra `plots`). Time: one eigenproblem of 120
     points per panel.
+
+    Examples:
+        >>> axes = fsp.plot_prior(prior, X, y, key=jr.key(0))
     """
     if num_samples < 1:
         raise ValueError(f"plot_prior: num_samples is {num_samples}; pass 1 or more")

@@ -33,7 +33,8 @@ def plot_regression(
 
     Args:
         posterior: from `fsplaplace.laplace` or a baseline: anything with `predict` and `sample`.
-        X, y: the training data, drawn as circles.
+        X: training inputs.
+        y: targets, drawn as circles.
         x: where to evaluate; 300 points across the context points by default.
         output: which output to draw.
         num_samples: how many sampled functions to draw.
@@ -43,6 +44,10 @@ def plot_regression(
         ax: the axes; a new figure by default.
 
     Returns the axes.
+
+    Examples:
+        >>> from fsplaplace import plotting
+        >>> plotting.plot_regression(posterior, X, y).get_figure().savefig(directory / "fit.png")
     """
     ax = one_axes(ax)
     x = _grid(posterior, X, x, "plot_regression")

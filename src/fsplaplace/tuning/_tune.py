@@ -67,7 +67,8 @@ def tune(
 
     Args:
         posterior: made by `fsplaplace.laplace` with form="covariance".
-        X, y: the data it was made from.
+        X: the inputs it was made from.
+        y: the targets it was made from.
         fit_noise: also tune the scale of a Gaussian likelihood (one, or one per output; scales per row are kept).
         max_steps: of L-BFGS.
         memory_budget: bytes; a quarter of RAM by default.
@@ -149,7 +150,13 @@ def tune_and_train(
     """Alternate between training the weights under the current prior and tuning the prior under the current weights.
 
     Args:
-        model, prior, likelihood, context, X, y, train_options: as in `fsplaplace.train`.
+        model: as in `fsplaplace.train`.
+        prior: as in `fsplaplace.train`.
+        likelihood: as in `fsplaplace.train`.
+        context: as in `fsplaplace.train`.
+        X: as in `fsplaplace.train`.
+        y: as in `fsplaplace.train`.
+        train_options: further options of `fsplaplace.train`.
         rounds: how often; each round trains for `steps` steps from the weights of the last, then calls `tune`.
 
     Returns what the last `tune` gave; `posterior.model` is the trained network.
