@@ -104,7 +104,7 @@ export function axes(context, frame, { px, py, x, y, labels, small }, colours) {
   };
   context.textAlign = "right";
   context.textBaseline = "middle";
-  for (const { at, text } of ticks(...y, Math.max(2, Math.round((frame.bottom - frame.top) / 55)))) {
+  for (const { at, text } of ticks(...y, Math.max(3, Math.round((frame.bottom - frame.top) / 55)))) {
     const place = Math.round(py(at)) + 0.5;
     grid([frame.left, place], [frame.right, place]);
     context.fillText(text, frame.left - 6, place);

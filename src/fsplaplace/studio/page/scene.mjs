@@ -44,7 +44,7 @@ function functionScene(name, part, picture, state, summary, rows, turn, colours)
   const where = held.length ? `, at ${held.join(", ")}` : "";
   const words = name === "prior"
     ? `${state.draws} of its functions; band: 95 % of values${where}`
-    : `given ${rows.numRows} rows: mean, 95 % band, ${state.draws} draws${where}`;
+    : `given ${rows.numRows} rows: mean, 95 % band, draws${where}`;
   caption(name, words);
 }
 
