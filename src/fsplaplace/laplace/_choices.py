@@ -23,6 +23,12 @@ NUM_GUARDS = 200
 SHARE_ACROSS = 2 / 3
 # Nearest rows that a training input is joined to when guard points are drawn between them.
 NEIGHBOURS = 6
+# Inputs like those to come, at which the loss against the exact process is estimated: its mean to about a tenth.
+NUM_NEW = 200
+# Share of distinct rows from which repetitions say nothing about inputs to come.
+MOSTLY_DISTINCT = 0.7
+# Rows among which the exact process of more targets than `MOST_TARGETS` looks for those that tell most about a new input.
+MOST_NEIGHBOURHOOD = 20_000
 # Points of each place at which implied and stated variance are compared: quantiles to a few per cent.
 MOST_POINTS = 500
 # Guard points times outputs at which ridges and means are judged: enough to rank them, small enough to be free.
@@ -61,9 +67,13 @@ LARGEST_RIDGE = -4
 # Ridges whose divergence is at most this many times the lowest are as good: of them the one closest to the prior is taken,
 # because a spike of the covariance between guard points does not show in the divergence.
 AS_GOOD = 1.2
+# Rows of what operators see that are solved for beside the context rows: as many as default context points.
+MOST_ENFORCED = 500
 # Numbers of directions are rounded up with zeros, so that fits of similar rank share compiled programs: to a multiple of this,
 # and of a quarter of a power of two beyond; only up to this many bytes, where compiling takes longer than copying.
 RANK_MULTIPLE, LARGEST_PADDED = 16, 2**24
+# The same for the mode of labels and counts, whose programs are small and many.
+MODE_MULTIPLE = 64
 # Bytes up to which BLAS on the host has combined directions before XLA would have compiled the product.
 LARGEST_ON_HOST = 2**24
 
@@ -106,11 +116,17 @@ CAUTION = 5.0
 CAUTION_LOSS, UNUSABLE_LOSS = 0.05, 0.5
 # Implied over stated prior variance within which the features hold the prior, for a judgement without an exact process.
 HELD_RATIOS = (0.8, 1.25)
-# Targets, and judged points, times outputs, on which other likelihoods are compared with the exact process.
-LATENT_TARGETS = 120
-# Relative jitter of the exact process's Cholesky factor, and the noise (in prior variances) with which latent functions are
-# compared: a label tells no more than that.
-LATENT_JITTER, LATENT_NOISE = 1e-8, 0.1
+# Distance of a mean to the exact process's, in standard deviations of a new target, and share of training inputs outside the
+# box of the context points, from which a posterior that is not good names them among the reasons.
+FAR_MEAN, MOST_OUTSIDE = 0.2, 0.01
+# Targets times outputs on which other likelihoods are compared with the exact process: a tenth of a second.
+LATENT_TARGETS = 500
+# Relative jitter of the exact process's Cholesky factor, and what a target must tell at least to count.
+LATENT_JITTER = 1e-8
+# Noise, in prior variances, with which functions are compared if nothing says what a new value is observed with.
+LATENT_NOISE = 0.1
+# Nodes of the quadrature of predicted labels: five digits for latent standard deviations up to 3.
+QUADRATURE_NODES = 32
 # Targets up to which an exact Gaussian process is named as an alternative: a minute on two cores.
 EXACT_TARGETS = 5000
 

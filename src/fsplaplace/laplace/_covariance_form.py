@@ -13,14 +13,15 @@ from fsplaplace.laplace._choices import Options
 from fsplaplace.laplace._conditioning import turn
 from fsplaplace.laplace._cost import Cost
 from fsplaplace.laplace._diagnostics import Clock, Diagnostics, misfit_to_noise, variance_ratios
-from fsplaplace.laplace._features import Blocks, Normalised, View, data_blocks, normalise, view
+from fsplaplace.laplace._features import Blocks, Normalised, View, data_blocks, normalise
+from fsplaplace.laplace._loss import loss_to_exact, moments_at
 from fsplaplace.laplace._mode import Mode, at_network, best_noise_factor, local_model, objective, posterior_mode
 from fsplaplace.laplace._observed import Observed
 from fsplaplace.laplace._posterior import Posterior
 from fsplaplace.laplace._problem import Places, Problem
 from fsplaplace.laplace._pull_back import PulledBack, Task, solve
-from fsplaplace.laplace._reference import MeanScores, Reference, reference_at, score_means, typical
-from fsplaplace.laplace._verdict import gaussian_loss, latent_loss, variance_at, verdict_of
+from fsplaplace.laplace._reference import MeanScores, Moments, Reference, reference_at, score_means, typical
+from fsplaplace.laplace._verdict import verdict_of
 from fsplaplace.networks import CapacityWarning, linear_model
 from fsplaplace.prior import PriorFactor, moments, plan_factor
 
@@ -48,8 +49,9 @@ def covariance_form(problem: Problem, options: Options) -> Posterior:
     ratios = variance_ratios(stated, places, pulled.seen.features)
     clock.finish("diagnostics")
     precision = curvature_at(mean, problem, blocks, mode)
-    loss = loss_to_exact(problem, found.observed, places, reference, pulled, normalised, means[mean], precision)
-    verdict = verdict_of(problem, reference, loss, ratios, mean=mean)
+    new = posterior_at_new(problem, places, pulled, normalised, mode, precision, mean)
+    loss = loss_to_exact(problem, found.observed, places, reference, new, pulled, normalised)
+    verdict = verdict_of(problem, places, loss, ratios, mean=mean, scores=scores)
     weights = posterior_weights(pulled, precision, mode.z)
     clock.finish("posterior")
     return Posterior(
@@ -95,7 +97,7 @@ def factor_prior(problem: Problem, options: Options, solver: str) -> PriorFactor
     )  # fmt: skip
     if options.rank is None and problem.noise is not None:
         captured = float(factor.captured)
-        hidden = (1 - captured) * float(np.mean(stated)) / typical(problem.noise.variance.ravel())
+        hidden = (1 - captured) * float(np.mean(stated)) / float(np.min(typical(problem.noise.variance)))
         if hidden > _choices.HIDDEN_DIRECTIONS:
             warnings.warn(
                 f"laplace: {factor.rank} directions hold {100 * captured:.4g} % of the prior variance at "
@@ -190,28 +192,17 @@ def compare_means(
     return score_means(problem.prior, reference, means, losses)
 
 
-def loss_to_exact(
-    problem: Problem, observed: tuple[Observed, ...], places: Places, reference: Reference, pulled: PulledBack,
-    normalised: Normalised, mean: Float[np.ndarray, "k q"], precision: Float[np.ndarray, "r r"],
-) -> float:  # fmt: skip
-    """The loss of log predictive density against the exact process, as far as it can be known cheaply."""
-    if reference.sample is None:
-        return latent_loss(problem, observed, places, reference, pulled)
-    if not reference.complete:
-        # The exact process has fewer data than the posterior: both are given the same few.
-        looks = [
-            (problem.model, reference.points),
-            *((part.kind.model, part.inputs) for part in reference.sample_parts),
-        ]
-        if problem.of_values:
-            looks = [(problem.model, np.concatenate([points for _, points in looks]))]
-        seen = [view(model, x, pulled.directions, budget=problem.budget).features for model, x in looks]
-        return reference.divergence(
-            np.concatenate([part.reshape(-1, part.shape[2]) for part in seen]), pulled.missed
-        ).forward
-    rows = reference.compared_rows(places)
-    variance = variance_at(normalised.features[rows], normalised.unexplained[rows], precision, pulled.missed)
-    return gaussian_loss(reference, mean, variance)
+def posterior_at_new(
+    problem: Problem, places: Places, pulled: PulledBack, normalised: Normalised, mode: Mode,
+    precision: Float[np.ndarray, "r r"], mean: str,
+) -> Moments:  # fmt: skip
+    """The posterior of the function at inputs like those to come."""
+    new = places.slice("new")
+    features = normalised.features[new]
+    values = pulled.seen.outputs[new]
+    if mean == "refined":
+        values = moments.mean(problem.prior, places.new) + features @ mode.z
+    return moments_at(features, normalised.unexplained[new], precision, values, pulled.missed)
 
 
 def curvature_at(mean: str, problem: Problem, blocks: Blocks, mode: Mode) -> Float[np.ndarray, "r r"]:
