@@ -149,3 +149,10 @@ def test_the_verdict_is_compared_with_the_exact_process(run):
     rows = run("verdict", "--quick")
     assert len(rows) == 3
     assert all(abs(row["estimate"] - row["loss"]) < max(0.03, 0.7 * abs(row["loss"])) for row in rows)
+
+
+@pytest.mark.slow
+def test_missed_variance_is_scored_as_function_and_as_noise(run):
+    rows = run("missed_variance", "--quick")
+    for row in rows:
+        assert row["chosen"] == pytest.approx(min(row["function"], row["noise"]), abs=max(0.05, 0.5 * row["chosen"]))
