@@ -143,23 +143,26 @@ def test_a_dropped_table_is_shown_in_its_own_units_with_posterior_and_evidence(p
 
 def test_one_move_of_a_slider_redraws_within_50_ms_at_200_points(page, capsys):
     drop(page, WAVE)
-    page.run("document.getElementById('terms-0-0-lengthscale').focus()")
-    page.press("ArrowRight", times=3)
+    move = """(async () => { const slider = document.getElementById("terms-0-0-lengthscale");
+        for (let k = 0; k < 5; k++) { slider.value = Number(slider.value) + 1; slider.dispatchEvent(new Event("input"));
+            await new Promise((done) => requestAnimationFrame(() => setTimeout(done, 0))); } })()"""
+    page.run(move)
     page.run("studio.times.length = 0")
     page.call("Performance.enable", timeDomain="threadTicks")
     busy = []
-    for _ in range(15):
+    for _ in range(7):
         before = processor_seconds(page)
-        page.press("ArrowRight")
-        busy.append(1000 * (processor_seconds(page) - before))
-    wall = statistics.median(page.run("studio.times"))
+        page.run(move)
+        busy.append(1000 * (processor_seconds(page) - before) / 5)
     page.call("Performance.disable")
+    wall, processor = statistics.median(page.run("studio.times")), statistics.median(busy)
     with capsys.disabled():
         print(
-            f"\nstudio, 200 rows and 200 points: one move of a slider takes {wall:.0f} ms (median), of which the processor is busy with the whole page at most {statistics.median(busy):.0f} ms"
+            f"\nstudio, 200 rows and 200 points: one move of a slider is drawn after {wall:.0f} ms (median of 35); "
+            f"it keeps the processor busy for {processor:.0f} ms"
         )
-    # The processor's time (bars that were drawn in between included): the clock also counts what else this machine does.
-    assert statistics.median(busy) < 50
+    # The processor's time: the clock also counts what else this machine does.
+    assert processor < 50
 
 
 def processor_seconds(page) -> float:
