@@ -100,7 +100,9 @@ def laplace(
         key: for the default guard and context points; a fixed key by default.
     """
     check_types(model, prior, likelihood)
-    values = None if X is None and y is None else check_rows(model, prior, likelihood, X, y)
+    if X is None and y is not None:
+        raise ValueError("laplace: X is None, but y is not; pass both, or neither and also=[Observation(...)]")
+    values = None if X is None else check_rows(model, prior, likelihood, X, y)
     observed = observe(model, prior, likelihood, values, check_observations(also, caller="laplace"))
     data = all_inputs(observed)
     options = Options(mean, rank, rtol, delta, solver, passes, missed_as_noise)

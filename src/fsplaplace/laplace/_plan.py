@@ -109,8 +109,10 @@ def plan(
     """
     if rank is not None and rank < prior.num_outputs:
         raise ValueError(f"plan: rank is {rank}; pass {prior.num_outputs} or more, one for each output")
-    kinds = [] if X is None and also else [num_rows_and_example(X)]
+    kinds = [] if X is None else [num_rows_and_example(X)]
     kinds += [num_rows_and_example(each.X) for each in check_observations(also, caller="plan")]
+    if not kinds:
+        raise ValueError("plan: X is None and there are no observations; pass X, or also=[Observation(...)]")
     n, x, points = sum(rows for rows, _ in kinds), kinds[0][1], np.asarray(context_points)
     budget, q = resolve_budget(memory_budget), prior.num_outputs
     num_points = points.shape[0] + (min(n, _choices.num_training(points.shape[0], q)) if include_training else 0)

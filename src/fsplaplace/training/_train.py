@@ -123,9 +123,11 @@ def train(
     """
     also = check_observations(also, caller="train")
     check_types(model, prior, likelihood)
-    if X is None and y is None and not also:
+    if (X is None) != (y is None):
+        raise ValueError("train: one of X and y is None; pass both, or neither and also=[Observation(...)]")
+    if X is None and not also:
         raise ValueError("train: X is None and there are no observations; pass X and y, or also=[Observation(...)]")
-    data = None if X is None and y is None else check_problem(model, prior, likelihood, X, y)
+    data = None if X is None or y is None else check_problem(model, prior, likelihood, X, y)
     check_options(steps=steps, num_context=num_context, patience=patience, jitter=jitter, batch_size=batch_size)
     kinds, held_out = [], None
     if data is not None:
