@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import PRNGKeyArray
 from numpy.typing import ArrayLike
 
+from fsplaplace.arguments import KeyLike, checked
 from fsplaplace.context import Sampler
 from fsplaplace.host import one_blas_thread, resolve_budget, to_double
 from fsplaplace.laplace import Posterior, fit_posterior, laplace
@@ -60,6 +60,7 @@ class Tuned(eqx.Module):
         return str(self.report)
 
 
+@checked
 def tune(
     posterior: Posterior,
     X: ArrayLike | None,
@@ -97,15 +98,11 @@ def tune(
     Time: two Jacobians and one N x N eigenproblem for N context rows, then $O(m^2 q r + r^3)$ per step.
     """
     began = time.perf_counter()
-    if not isinstance(posterior, Posterior):
-        raise TypeError(f"tune: posterior must be a Posterior, but got {type(posterior).__name__}; call laplace first")
     if posterior.diagnostics.form != "covariance":
         raise ValueError(
             f"tune: the posterior is in {posterior.diagnostics.form} form, which has no evidence to tune; pass "
             "form='covariance' to laplace"
         )
-    if max_steps < 1:
-        raise ValueError(f"tune: max_steps is {max_steps}; pass 1 or more")
     prior, likelihood = posterior.prior, posterior.likelihood
     observations = check_observations(also, caller="tune")
     kinds, likelihoods = _kinds(posterior, X, y, observations)
@@ -192,6 +189,7 @@ def _fitted(likelihoods: dict[str, Likelihood], scales: dict[str, np.ndarray]) -
     return tuple(name in scales for name in likelihoods)
 
 
+@checked
 def tune_and_train(
     model: Model,
     prior: Prior,
@@ -200,7 +198,7 @@ def tune_and_train(
     X: ArrayLike,
     y: ArrayLike,
     *,
-    key: PRNGKeyArray,
+    key: KeyLike,
     rounds: int = 3,
     steps: int = 2000,
     **train_options,
@@ -208,7 +206,13 @@ def tune_and_train(
     """Alternate between training the weights under the current prior and tuning the prior under the current weights.
 
     Args:
-        model, prior, likelihood, context, X, y, train_options: as in `fsplaplace.train`.
+        model: as in `fsplaplace.train`.
+        prior: as in `fsplaplace.train`.
+        likelihood: as in `fsplaplace.train`.
+        context: as in `fsplaplace.train`.
+        X: as in `fsplaplace.train`.
+        y: as in `fsplaplace.train`.
+        train_options: further options of `fsplaplace.train`.
         rounds: how often; each round trains for `steps` steps from the weights of the last, then calls `tune`.
 
     Returns what the last `tune` gave; `posterior.model` is the trained network.
