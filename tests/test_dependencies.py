@@ -67,3 +67,8 @@ def test_extras_that_the_pages_name_exist():
         text = path.read_text(encoding="utf-8")
         for named in re.findall(r"pip install [^\n]*?(?:fsplaplace|\.)\[([\w,]+)\]", text):
             assert set(named.split(",")) <= set(extras), f"{path.name}: {named}"
+
+
+def test_every_dependency_has_a_lowest_version():
+    dependencies = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+    assert all(">=" in requirement for requirement in dependencies)

@@ -18,11 +18,22 @@ from numpy.typing import ArrayLike
 from scipy.spatial import KDTree
 from scipy.stats import qmc
 
-from fsplaplace.host import check_key, host_generator, to_device
+from fsplaplace.arguments import check_finite, check_numbers, checked
+from fsplaplace.host import host_generator, to_device
 
 
 class Sampler(eqx.Module):
     """A distribution of context points over input space."""
+
+    @classmethod
+    def refusal(cls, value) -> str:
+        """What an error says of a value that is no sampler, for instance an array of points."""
+        if isinstance(value, jax.Array | np.ndarray | list | tuple):
+            return (
+                f"is an array of shape {np.shape(value)}; pass a sampler: fsplaplace.context.Data(points) for these points, or "
+                "fsplaplace.context.around(X) for the region of the data"
+            )
+        return f"is a {type(value).__name__}; pass a sampler, for instance fsplaplace.context.around(X)"
 
     @abc.abstractmethod
     def sample(self, num_points: int, *, key: PRNGKeyArray) -> Float[Array, "m d"]:
@@ -42,6 +53,7 @@ class _Box(Sampler):
     lower: Float[Array, " d"]
     upper: Float[Array, " d"]
 
+    @checked
     def __init__(self, lower: ArrayLike, upper: ArrayLike):
         lower, upper = np.broadcast_arrays(
             np.atleast_1d(np.asarray(lower, dtype=float)), np.atleast_1d(np.asarray(upper, dtype=float))
@@ -70,9 +82,9 @@ class Uniform(_Box):
         (5, 2)
     """
 
+    @checked
     @eqx.filter_jit
     def sample(self, num_points, *, key):
-        check_key(key)
         return self._stretch(jr.uniform(key, (num_points, self.lower.shape[0]), self.lower.dtype))
 
     def draw(self, num_points, generator):
@@ -91,6 +103,7 @@ class Grid(_Box):
         [0.0, 0.25, 0.5, 0.75, 1.0]
     """
 
+    @checked
     def sample(self, num_points, *, key=None):
         dimension = self.lower.shape[0]
         side = round(num_points ** (1 / dimension))
@@ -112,6 +125,7 @@ class _QuasiRandom(_Box):
     def compiled(self):
         return False
 
+    @checked
     def sample(self, num_points, *, key):
         return to_device(self.draw(num_points, host_generator(key)))
 
@@ -173,16 +187,21 @@ class Data(Sampler):
     points: Float[Array, "n ..."]
     jitter: Float[Array, "..."]
 
+    @checked
     def __init__(self, rows: ArrayLike, *, jitter: ArrayLike = 0.0):
         points = _finite_rows(rows, name="Data", argument="rows")
         scale = np.asarray(jitter, dtype=float)
         if not np.all(np.isfinite(scale) & (scale >= 0)):
             raise ValueError(f"Data: jitter must be finite and not negative, but is {scale}")
+        if scale.shape not in ((), (1,), points.shape[1:]):
+            raise ValueError(
+                f"Data: jitter has shape {scale.shape}; pass a number, or one for each column: {points.shape[1:]}"
+            )
         self.points, self.jitter = points, jnp.asarray(scale, points.dtype)
 
+    @checked
     @eqx.filter_jit
     def sample(self, num_points, *, key):
-        check_key(key)
         choice, noise = jr.split(key)
         count = self.points.shape[0]
         repeats = -(-num_points // count)
@@ -215,18 +234,18 @@ class Segments(Sampler):
     points: Float[Array, "n d"]
     neighbours: int | None = eqx.field(static=True)
 
+    @checked
     def __init__(self, rows: ArrayLike, *, neighbours: int | None = None):
         self.points = _finite_rows(rows, name="Segments", argument="rows")
         if self.points.ndim != 2 or self.points.shape[0] < 2:
             raise ValueError(f"Segments: rows has shape {self.points.shape}; pass at least two rows, as (n, d)")
-        if neighbours is not None and neighbours < 1:
-            raise ValueError(f"Segments: neighbours is {neighbours}; pass 1 or more, or None for any row")
         self.neighbours = neighbours
 
     @property
     def compiled(self):
         return False
 
+    @checked
     def sample(self, num_points, *, key):
         return to_device(self.draw(num_points, host_generator(key)))
 
@@ -260,6 +279,7 @@ class Mixture(Sampler):
     samplers: tuple[Sampler, ...]
     weights: tuple[float, ...] = eqx.field(static=True)
 
+    @checked
     def __init__(self, samplers: Sequence[Sampler], *, weights: Sequence[float] | None = None):
         if not samplers:
             raise ValueError("Mixture: samplers is empty; pass at least one")
@@ -274,10 +294,10 @@ class Mixture(Sampler):
     def compiled(self):
         return all(sampler.compiled for sampler in self.samplers)
 
+    @checked
     def sample(self, num_points, *, key):
         if not self.compiled:
             return to_device(self.draw(num_points, host_generator(key)))
-        check_key(key)
         keys = list(jr.split(key, len(self.samplers)))
         parts = [sampler.sample(count, key=keys[part]) for part, sampler, count in self._shares(num_points)]
         return jnp.concatenate(parts)
@@ -294,20 +314,7 @@ class Mixture(Sampler):
         return [(part, self.samplers[part], count) for part, count in enumerate(counts) if count > 0]
 
 
-def check_sampler(context: Sampler, *, caller: str) -> None:
-    """Refuse what is no sampler, for instance an array of points."""
-    if isinstance(context, Sampler):
-        return
-    if isinstance(context, jax.Array | np.ndarray | list | tuple):
-        raise TypeError(
-            f"{caller}: context is an array of shape {np.shape(context)}; pass a sampler: fsplaplace.context.Data(points) for these "
-            "points, or fsplaplace.context.around(X) for the region of the data"
-        )
-    raise TypeError(
-        f"{caller}: context is a {type(context).__name__}; pass a sampler, for instance fsplaplace.context.around(X)"
-    )
-
-
+@checked
 def around(X: ArrayLike, *, margin: float = 0.5, jitter: float = 0.2) -> Mixture:
     """Half uniform in the box of the data widened on each side, half jittered training inputs: the default.
 
@@ -338,6 +345,7 @@ def around(X: ArrayLike, *, margin: float = 0.5, jitter: float = 0.2) -> Mixture
     return Mixture([Uniform(low - reach, high + reach), Data(points, jitter=jitter * values.std(axis=0))])
 
 
+@checked
 def throughout(X: ArrayLike, *, neighbours: int = 6) -> Sampler:
     """Around the data (two fifths), between neighbouring rows (two fifths) and between any two: `laplace`'s default.
 
@@ -356,9 +364,10 @@ def throughout(X: ArrayLike, *, neighbours: int = 6) -> Sampler:
 
 
 def _finite_rows(rows: ArrayLike, *, name: str, argument: str) -> Float[Array, "n ..."]:
-    values = np.asarray(rows)
+    values = check_numbers(rows, f"{name}: {argument}")
     if values.ndim < 2 or values.shape[0] == 0:
         raise ValueError(f"{name}: {argument} has shape {values.shape}; pass at least one row, as (n, d)")
     if not np.all(np.isfinite(values)):
         raise ValueError(f"{name}: {argument} has NaN or infinite values; remove those rows")
+    check_finite(values, f"{name}: {argument}")
     return to_device(values if values.dtype.kind == "f" else values.astype(float))

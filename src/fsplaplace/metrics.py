@@ -18,9 +18,12 @@ from jaxtyping import Array, Float, Int
 from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
+from fsplaplace.arguments import checked
+
 # --- Gaussian regression ------------------------------------------------------------------------------------
 
 
+@checked(traceable=True)
 def expected_log_likelihood(
     y: ArrayLike,
     mean: ArrayLike,
@@ -52,6 +55,7 @@ def expected_log_likelihood(
     return _average(terms.sum(axis=1), per_point)
 
 
+@checked(traceable=True)
 def log_predictive_density(
     y: ArrayLike,
     mean: ArrayLike,
@@ -77,6 +81,7 @@ def log_predictive_density(
     return _average(terms.sum(axis=1), per_point)
 
 
+@checked(traceable=True)
 def mse(y: ArrayLike, mean: ArrayLike) -> Float[Array, ""]:
     """Mean squared error, averaged over points and outputs; O(n q).
 
@@ -88,6 +93,7 @@ def mse(y: ArrayLike, mean: ArrayLike) -> Float[Array, ""]:
     return jnp.mean((y - mean) ** 2)
 
 
+@checked(traceable=True)
 def rmse(y: ArrayLike, mean: ArrayLike) -> Float[Array, ""]:
     """Root of the mean squared error over points and outputs; O(n q).
 
@@ -98,6 +104,7 @@ def rmse(y: ArrayLike, mean: ArrayLike) -> Float[Array, ""]:
     return jnp.sqrt(mse(y, mean))
 
 
+@checked(traceable=True)
 def crps(
     y: ArrayLike,
     mean: ArrayLike,
@@ -122,6 +129,7 @@ def crps(
     return _average(terms.mean(axis=1), per_point)
 
 
+@checked(traceable=True)
 def interval_coverage(
     y: ArrayLike,
     mean: ArrayLike,
@@ -144,6 +152,7 @@ def interval_coverage(
     return jnp.mean(jnp.where(jnp.isnan(gap), gap, gap <= 0))
 
 
+@checked(traceable=True)
 def interval_width(std: ArrayLike, *, level: float = 0.9) -> Float[Array, ""]:
     """Average length `2 Phi^-1((1 + level) / 2) std` of the interval of `interval_coverage`; O(n q).
 
@@ -159,6 +168,7 @@ def interval_width(std: ArrayLike, *, level: float = 0.9) -> Float[Array, ""]:
 # A Bernoulli model with logit f is the two-class case with logits (0, f).
 
 
+@checked(traceable=True)
 def expected_log_likelihood_from_logits(
     labels: ArrayLike, logits: ArrayLike, *, per_point: bool = False
 ) -> Float[Array, ""] | Float[Array, " n"]:
@@ -174,6 +184,7 @@ def expected_log_likelihood_from_logits(
     return _average(_sample_log_likelihoods(labels, logits).mean(axis=0), per_point)
 
 
+@checked(traceable=True)
 def log_predictive_density_from_logits(
     labels: ArrayLike, logits: ArrayLike, *, per_point: bool = False
 ) -> Float[Array, ""] | Float[Array, " n"]:
@@ -189,6 +200,7 @@ def log_predictive_density_from_logits(
     return _average(logsumexp(log_likelihoods, axis=0) - jnp.log(log_likelihoods.shape[0]), per_point)
 
 
+@checked(traceable=True)
 def log_predictive_density_from_probabilities(
     labels: ArrayLike, probabilities: ArrayLike, *, per_point: bool = False
 ) -> Float[Array, ""] | Float[Array, " n"]:
@@ -201,6 +213,7 @@ def log_predictive_density_from_probabilities(
     return _average(jnp.log(_label_entries(labels, _class_array("probabilities", probabilities, 2))), per_point)
 
 
+@checked(traceable=True)
 def predictive_probabilities(logits: ArrayLike) -> Float[Array, "n c"]:
     """Monte-Carlo class probabilities `1/s sum_s softmax(f_s)`; O(s n c).
 
@@ -211,6 +224,7 @@ def predictive_probabilities(logits: ArrayLike) -> Float[Array, "n c"]:
     return jax.nn.softmax(_class_array("logits", logits, 3), axis=-1).mean(axis=0)
 
 
+@checked(traceable=True)
 def accuracy(labels: ArrayLike, probabilities: ArrayLike) -> Float[Array, ""]:
     """Fraction of points whose most probable class is the label (first of tied classes counts); O(n c).
 
@@ -222,6 +236,7 @@ def accuracy(labels: ArrayLike, probabilities: ArrayLike) -> Float[Array, ""]:
     return jnp.mean(_hits(_labels(labels, probabilities), probabilities))
 
 
+@checked(traceable=True)
 def expected_calibration_error(labels: ArrayLike, probabilities: ArrayLike, *, num_bins: int = 15) -> Float[Array, ""]:
     """Expected calibration error of the most probable class over equal-width confidence bins.
 
@@ -232,8 +247,6 @@ def expected_calibration_error(labels: ArrayLike, probabilities: ArrayLike, *, n
         >>> round(float(fsp.metrics.expected_calibration_error([0, 1], [[0.8, 0.2], [0.2, 0.8]])), 2)
         0.2
     """
-    if num_bins < 1:
-        raise ValueError(f"num_bins is {num_bins}; pass at least 1")
     probabilities = _class_array("probabilities", probabilities, 2)
     hits = _hits(_labels(labels, probabilities), probabilities)
     confidence = probabilities.max(axis=-1)
@@ -244,6 +257,7 @@ def expected_calibration_error(labels: ArrayLike, probabilities: ArrayLike, *, n
     return jnp.abs(gaps).sum() / hits.size
 
 
+@checked(traceable=True)
 def brier_score(labels: ArrayLike, probabilities: ArrayLike) -> Float[Array, ""]:
     """Brier score `1/n sum_i sum_c (p_ic - 1[c = label_i])^2`, between 0 and 2; O(n c).
 
@@ -256,6 +270,7 @@ def brier_score(labels: ArrayLike, probabilities: ArrayLike) -> Float[Array, ""]
     return jnp.mean((probabilities**2).sum(axis=-1) - at_label**2 + (1 - at_label) ** 2)
 
 
+@checked(traceable=True)
 def predictive_entropy(probabilities: ArrayLike) -> Float[Array, " n"]:
     """Entropy of the averaged prediction, `-sum_c p_c log p_c`, nats per point (total part); O(n c).
 
@@ -266,6 +281,7 @@ def predictive_entropy(probabilities: ArrayLike) -> Float[Array, " n"]:
     return entr(_class_array("probabilities", probabilities, 2)).sum(axis=-1)
 
 
+@checked(traceable=True)
 def expected_entropy(logits: ArrayLike) -> Float[Array, " n"]:
     """Average over samples of each sample's entropy, nats per point (aleatoric part); O(s n c).
 
@@ -277,6 +293,7 @@ def expected_entropy(logits: ArrayLike) -> Float[Array, " n"]:
     return entr(probabilities).sum(axis=-1).mean(axis=0)
 
 
+@checked(traceable=True)
 def mutual_information(logits: ArrayLike) -> Float[Array, " n"]:
     """Mutual information of label and function, in nats, per point (epistemic part).
 
@@ -301,6 +318,7 @@ def mutual_information(logits: ArrayLike) -> Float[Array, " n"]:
 # --- Out-of-distribution detection --------------------------------------------------------------------------
 
 
+@checked(traceable=True)
 def ood_accuracy(in_scores: ArrayLike, out_scores: ArrayLike) -> Float[Array, ""]:
     """Accuracy of the best single threshold that calls scores above it out-of-distribution.
 
@@ -320,6 +338,7 @@ def ood_accuracy(in_scores: ArrayLike, out_scores: ArrayLike) -> Float[Array, ""
     return jnp.where(jnp.isnan(thresholds).any(), jnp.nan, best)
 
 
+@checked(traceable=True)
 def auroc(in_scores: ArrayLike, out_scores: ArrayLike) -> Float[Array, ""]:
     """Area under the ROC curve, `P(out > in) + P(out = in) / 2`; by sorting, O((n + m) log n).
 
@@ -350,6 +369,11 @@ def _regression_arrays(**named: ArrayLike) -> tuple[Array, ...]:
             raise ValueError(f"{name} has shape {array.shape}; pass (n,) or (n, q)")
         if array.size == 0:
             raise ValueError(f"{name} has shape {array.shape}, which is empty; pass at least one point")
+    for name in ("variance", "std"):
+        if name in arrays and not isinstance(arrays[name], Tracer) and bool(jnp.any(arrays[name] < 0)):
+            raise ValueError(
+                f"{name} has negative values, down to {float(jnp.min(arrays[name])):.3g}; pass {name}s of zero or more"
+            )
     dtype = jnp.result_type(float, *arrays.values())
     columns = {name: array.reshape(array.shape[0], -1).astype(dtype) for name, array in arrays.items()}
     first, *others = columns
@@ -364,6 +388,10 @@ def _regression_arrays(**named: ArrayLike) -> tuple[Array, ...]:
 
 def _noise_variance(noise_variance: ArrayLike, y: Float[Array, "n q"]) -> Array:
     noise = jnp.asarray(noise_variance, y.dtype)
+    if not isinstance(noise, Tracer) and not bool(jnp.all((noise >= 0) & jnp.isfinite(noise))):
+        raise ValueError(
+            f"noise_variance has negative, infinite or NaN values, down to {float(jnp.min(noise)):.3g}; pass zero or more"
+        )
     if noise.ndim == 1 and y.shape[1] == 1 and noise.shape[0] == y.shape[0]:
         noise = noise[:, None]
     if noise.shape not in ((), (1,), (y.shape[1],), y.shape):
@@ -376,8 +404,6 @@ def _noise_variance(noise_variance: ArrayLike, y: Float[Array, "n q"]) -> Array:
 
 def _half_width(level: float) -> float:
     """Phi^-1((1 + level) / 2), on the host, so that float32 inputs get a quantile in full precision."""
-    if not 0 < level < 1:
-        raise ValueError(f"level is {level}; pass a probability strictly between 0 and 1")
     return float(ndtri(0.5 * (1 + level)))
 
 
@@ -401,7 +427,7 @@ def _labels(labels: ArrayLike, classes: Float[Array, "*s n c"]) -> Int[Array, " 
     # Under jit the values are not known yet, so only shape and dtype can be checked there.
     if not isinstance(labels, Tracer) and not (labels.min() >= 0 and labels.max() < num_classes):
         raise ValueError(
-            f"labels run from {labels.min()} to {labels.max()}, but the predictions have {num_classes} "
+            f"labels run from {labels.min()} to {labels.max()}, but the predictions (probabilities or logits) have {num_classes} "
             f"classes; pass indices 0 to {num_classes - 1}"
         )
     return labels

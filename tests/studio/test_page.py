@@ -143,23 +143,26 @@ def test_a_dropped_table_is_shown_in_its_own_units_with_posterior_and_evidence(p
 
 def test_one_move_of_a_slider_redraws_within_50_ms_at_200_points(page, capsys):
     drop(page, WAVE)
-    page.run("document.getElementById('terms-0-0-lengthscale').focus()")
-    page.press("ArrowRight", times=3)
+    move = """(async () => { const slider = document.getElementById("terms-0-0-lengthscale");
+        for (let k = 0; k < 5; k++) { slider.value = Number(slider.value) + 1; slider.dispatchEvent(new Event("input"));
+            await new Promise((done) => requestAnimationFrame(() => setTimeout(done, 0))); } })()"""
+    page.run(move)
     page.run("studio.times.length = 0")
     page.call("Performance.enable", timeDomain="threadTicks")
     busy = []
-    for _ in range(15):
+    for _ in range(7):
         before = processor_seconds(page)
-        page.press("ArrowRight")
-        busy.append(1000 * (processor_seconds(page) - before))
-    wall = statistics.median(page.run("studio.times"))
+        page.run(move)
+        busy.append(1000 * (processor_seconds(page) - before) / 5)
     page.call("Performance.disable")
+    wall, processor = statistics.median(page.run("studio.times")), statistics.median(busy)
     with capsys.disabled():
         print(
-            f"\nstudio, 200 rows and 200 points: one move of a slider takes {wall:.0f} ms (median), of which the processor is busy with the whole page at most {statistics.median(busy):.0f} ms"
+            f"\nstudio, 200 rows and 200 points: one move of a slider is drawn after {wall:.0f} ms (median of 35); "
+            f"it keeps the processor busy for {processor:.0f} ms"
         )
-    # The processor's time (bars that were drawn in between included): the clock also counts what else this machine does.
-    assert statistics.median(busy) < 50
+    # The processor's time: the clock also counts what else this machine does.
+    assert processor < 50
 
 
 def processor_seconds(page) -> float:
@@ -405,6 +408,13 @@ def test_the_page_fits_its_window(width, page):
     assert page.run("document.documentElement.dataset.theme") == "light"
 
 
+def test_a_trend_far_from_zero_is_said_to_be_level(page):
+    drop(page, "year,v\n" + "".join(f"{1960 + i},{i % 5}\n" for i in range(30)))
+    assert "almost level" not in text(page, "sentences")
+    choose(page, "add-terms", "Linear")
+    assert "Lines through zero are almost level where year is about 1970" in text(page, "sentences")
+
+
 def test_every_control_has_a_name(page):
     choose(page, "example", "3")
     unnamed = page.run("""[...document.querySelectorAll("button, input, select, canvas, pre")].filter((control) => !(
@@ -427,6 +437,14 @@ def test_the_command_writes_a_page_that_opens_with_its_table(browser, folder):
     assert browser.run("studio.read().inputs") == ["a"]
     assert "3,000 rows" in text(browser, "data-body")
     assert "column “town” holds text" in text(browser, "data-body")
+    # A target that holds text is said, and the page works with another.
+    browser.open(write_studio(folder / "t.html", folder / "data.csv", target="town").resolve().as_uri())
+    assert "“town” is no column of numbers" in text(browser, "messages")
+    assert browser.run("studio.read().targets") == ["level"]
+    (folder / "words.csv").write_text("a,b\nx,y\nz,w\n")
+    browser.open(write_studio(folder / "w.html", folder / "words.csv").resolve().as_uri())
+    assert "0 columns of numbers" in text(browser, "messages")
+    assert text(browser, "formula") == "Matern52"
     assert browser.errors == []
     # A target that holds text is said, and the page works with another.
     write_studio(folder / "t.html", folder / "data.csv", target="town")

@@ -1,5 +1,7 @@
 """The command line: `fsplaplace demo`, `reproduce`, `data`, `report`, `fit`, `studio` and `predict`."""
 
+import io
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -27,6 +29,10 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print results only, 
 
 def main() -> None:
     """Entry point of the `fsplaplace` command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # In a locale without these letters they are printed as question marks, instead of an error.
+            stream.reconfigure(errors="replace")
     app()
 
 
@@ -76,7 +82,7 @@ def reproduce(
     quiet: Quiet = False,
 ) -> None:
     """Run one of the paper's experiments: JSON, figures, a table and a verdict. An interrupted run continues."""
-    with user_errors():
+    with user_errors(interrupted="finished parts are kept, run the same command to continue"):
         from fsplaplace.cli import _reproduce
 
         _reproduce.show_experiments() if show_list else _reproduce.run(name, preset, seeds, out, quiet)
@@ -108,7 +114,7 @@ def fit(
         float, typer.Option(min=0.0, max=0.9, help="Share of the rows held out for the scores.")
     ] = 0.2,
     steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = 2000,
-    seed: Annotated[int, typer.Option(help="For the split and the fit.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="For the split and the fit.")] = 0,
     quiet: Quiet = False,
 ) -> None:
     """Fit a table: scores on held-out rows, predictions with uncertainty, a figure and a saved model."""

@@ -15,12 +15,13 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, check_random_state, validate_data
 
+from fsplaplace.arguments import check_parameters, check_readable, check_squares
 from fsplaplace.context import Data, Mixture, Sampler, around
 from fsplaplace.estimators._approximate import approximate
 from fsplaplace.estimators._kernels import kernel_by_name
 from fsplaplace.estimators._pickle import FunctionPickler
 from fsplaplace.estimators._rows import Scale, WeightedRows, padded_size
-from fsplaplace.host import host_generator, to_double
+from fsplaplace.host import host_generator, ready_to_compute, to_double
 from fsplaplace.laplace import Posterior, Verdict
 from fsplaplace.likelihoods import Gaussian, Likelihood
 from fsplaplace.methods import FunctionPosterior
@@ -80,6 +81,9 @@ class FSPEstimator(BaseEstimator):
         scale_targets: bool,
     ) -> None:
         """Set `posterior_`, `prior_`, `verdict_`, `input_scale_` and `target_scale_` from data that has been checked."""
+        check_parameters(FSPEstimator.__init__, self.get_params(deep=False), caller=type(self).__name__)
+        check_squares(X, f"{type(self).__name__}: X")
+        check_squares(y, f"{type(self).__name__}: y")
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         rows = WeightedRows.collect(X, y, weights)
@@ -144,10 +148,29 @@ class FSPEstimator(BaseEstimator):
         """Of a network that was chosen here."""
         return self.held_.hidden[0] if isinstance(self.network, str) and self.held_.hidden else None
 
+    def _validated(self, X: Any, y: Any = "no_validation", **options: Any) -> Any:
+        """scikit-learn's own checks; what NumPy says to them does not name an argument, so that it is put in front."""
+        try:
+            return validate_data(self, X, y, dtype=np.float64, **options)
+        except (TypeError, ValueError) as error:
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            raise kind(f"{type(self).__name__}: {'X' if isinstance(y, str) else 'X or y'}: {error}") from error
+
+    def _check_readable(self, **arrays: Any) -> None:
+        """Refuse what scikit-learn would take for numbers without a word: dates, and values under a mask."""
+        for name, values in arrays.items():
+            foreign = isinstance(values, np.ma.MaskedArray) or type(values).__module__.partition(".")[0] == "torch"
+            if foreign or getattr(getattr(values, "dtype", None), "kind", "f") in "mMV":
+                check_readable(values, f"{type(self).__name__}: {name}")
+
     def _points(self, X) -> tuple[Float[np.ndarray, "k d"], int]:
         """Checked and scaled inputs, padded to a round number of rows, and how many of them there are."""
         check_is_fitted(self)
-        x = self.input_scale_.apply(np.asarray(validate_data(self, X, reset=False, dtype=np.float64)))
+        ready_to_compute(may_drop=False)
+        self._check_readable(X=X)
+        x = np.asarray(self._validated(X, reset=False))
+        check_squares(x, f"{type(self).__name__}: X")
+        x = self.input_scale_.apply(x)
         return np.concatenate([x, np.repeat(x[:1], padded_size(len(x)) - len(x), axis=0)]), len(x)
 
     def _double_posterior(self):

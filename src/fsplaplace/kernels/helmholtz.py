@@ -9,6 +9,8 @@ from gpjax.kernels import AbstractKernel
 from gpjax.typing import Array as AnyArray
 from jaxtyping import Array, Float
 
+from fsplaplace.arguments import checked
+
 from .engine import covariance
 from .multi_output import BlockKernel
 
@@ -35,6 +37,7 @@ class Helmholtz(BlockKernel):
     potential: AbstractKernel | None = None
     stream: AbstractKernel | None = None
 
+    @checked
     def __init__(
         self,
         potential: AbstractKernel | None = None,

@@ -5,12 +5,14 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
+from fsplaplace.arguments import checked
 from fsplaplace.networks import adapters
 from fsplaplace.networks._fully_connected import MLP
 from fsplaplace.networks._model import Mask, Model
 from fsplaplace.networks._units import in_units
 
 
+@checked
 def as_model(
     network: Any,
     *,

@@ -5,11 +5,12 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
 from fsplaplace import kernels
-from fsplaplace.context import Sampler, check_sampler
+from fsplaplace.arguments import KeyLike, checked
+from fsplaplace.context import Sampler
 from fsplaplace.host import host_generator, to_device
 from fsplaplace.prior import Prior
 
@@ -17,12 +18,13 @@ from fsplaplace.prior import Prior
 _POOL = 10
 
 
+@checked(finite=True)
 def match_first_layer(
     network: eqx.Module,
     *,
     prior: Prior,
     context: Sampler,
-    key: PRNGKeyArray,
+    key: KeyLike,
     centre: ArrayLike | None = None,
     scale: ArrayLike | None = None,
 ):
@@ -57,12 +59,13 @@ def match_first_layer(
     return eqx.tree_at(first, network, with_arrays(layer, weight, bias))
 
 
+@checked(finite=True)
 def matched_first_layer(
     num_units: int,
     *,
     prior: Prior,
     context: Sampler,
-    key: PRNGKeyArray,
+    key: KeyLike,
     centre: ArrayLike | None = None,
     scale: ArrayLike | None = None,
 ) -> tuple[Float[Array, "h d"], Float[Array, " h"]]:
@@ -92,7 +95,7 @@ def matched_first_layer(
         >>> weights.shape, biases.shape
         ((20, 1), (20,))
     """
-    pool = pool_of(context, num_units, key, caller="matched_first_layer")
+    pool = pool_of(context, num_units, key)
     weight, bias = draw_units(prior, pool, num_units, host_generator(key)).seen(centre=centre, scale=scale)
     return to_device(weight), to_device(bias)
 
@@ -103,9 +106,8 @@ def with_arrays(layer: eqx.nn.Linear, weight, bias) -> eqx.nn.Linear:
     return eqx.tree_at(lambda tree: (tree.weight, tree.bias), layer, arrays)
 
 
-def pool_of(context: Sampler, num_units: int, key, *, caller: str) -> Float[np.ndarray, "k d"]:
+def pool_of(context: Sampler, num_units: int, key) -> Float[np.ndarray, "k d"]:
     """Points of the context region, in float64: far from zero float32 loses the digits of sums and means."""
-    check_sampler(context, caller=caller)
     points = np.asarray(context.sample(_POOL * num_units, key=key), np.float64)
     return points.reshape(points.shape[0], -1)
 
@@ -127,6 +129,11 @@ class FirstLayer(NamedTuple):
         """Weights and biases that act on centred and scaled inputs."""
         middle = 0.0 if centre is None else np.asarray(centre, np.float64).reshape(-1)
         spread = 1.0 if scale is None else np.asarray(scale, np.float64).reshape(-1)
+        for name, values in (("centre", middle), ("scale", spread)):
+            if np.size(values) not in (1, self.weight.shape[1]):
+                raise ValueError(
+                    f"{name} has {np.size(values)} numbers, but the inputs have {self.weight.shape[1]} columns; pass as many"
+                )
         return self.weight * spread, -np.sum(self.weight * (self.centres - middle), axis=1)
 
 

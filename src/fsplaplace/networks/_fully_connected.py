@@ -49,7 +49,7 @@ def fully_connected(
 ) -> MLP:
     """See `mlp`."""
     generator = host_generator(key)
-    pool = pool_of(context, hidden[0], key, caller="mlp")
+    pool = pool_of(context, hidden[0], key)
     width = num_outputs or prior.num_outputs
     layers = tuple(_linear(*size, generator) for size in itertools.pairwise((pool.shape[1], *hidden, width)))
     units = units_of(prior, pool, width, layers[0].weight.dtype)

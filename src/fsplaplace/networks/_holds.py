@@ -4,8 +4,8 @@ import dataclasses
 from typing import Any
 
 import jax.numpy as jnp
-from jaxtyping import PRNGKeyArray
 
+from fsplaplace.arguments import KeyLike, checked
 from fsplaplace.context import Sampler
 from fsplaplace.host import resolve_budget
 from fsplaplace.networks._as_model import as_model
@@ -16,12 +16,13 @@ from fsplaplace.networks._width import LADDER, narrowest, region_key
 from fsplaplace.prior import Prior
 
 
+@checked
 def holds(
     network: Model | Any,
     prior: Prior,
     context: Sampler,
     *,
-    key: PRNGKeyArray,
+    key: KeyLike,
     noise: float = 0.1,
     num_points: int = NUM_POINTS,
     compare: bool = True,

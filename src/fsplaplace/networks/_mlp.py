@@ -5,8 +5,9 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 import jax.numpy as jnp
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import Array
 
+from fsplaplace.arguments import KeyLike, checked
 from fsplaplace.context import Sampler
 from fsplaplace.networks._fully_connected import MLP, fully_connected
 from fsplaplace.networks._held import CapacityWarning
@@ -14,12 +15,13 @@ from fsplaplace.networks._width import choose_width
 from fsplaplace.prior import Prior
 
 
+@checked
 def mlp(
     hidden: Sequence[int] | Literal["auto"],
     *,
     prior: Prior,
     context: Sampler,
-    key: PRNGKeyArray,
+    key: KeyLike,
     activation: Callable[[Array], Array] = jnp.tanh,
     num_outputs: int | None = None,
     max_weights: int = 200_000,

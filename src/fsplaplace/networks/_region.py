@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float, Int, PRNGKeyArray
 from scipy.linalg import cho_factor, cho_solve
 
-from fsplaplace.context import Sampler, check_sampler
+from fsplaplace.context import Sampler
 from fsplaplace.host import host_generator, to_device
 from fsplaplace.networks._normalise import normalise
 from fsplaplace.prior import Prior, moments
@@ -80,7 +80,6 @@ class Region(NamedTuple):
             noise: standard deviation of imagined targets, in standard deviations of the prior.
             caller: for messages.
         """
-        check_sampler(context, caller=caller)
         if num_points < 10:
             raise ValueError(f"{caller}: num_points is {num_points}; pass 10 or more")
         if not (noise > 0 and np.isfinite(noise)):

@@ -6,6 +6,7 @@ import numpy as np
 import scipy.stats
 from numpy.typing import ArrayLike
 
+from fsplaplace.arguments import checked
 from fsplaplace.metrics import expected_calibration_error
 from fsplaplace.plotting._axes import BLUE, GREY, ORANGE, one_axes
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+@checked(finite=True)
 def plot_calibration(
     y: ArrayLike,
     mean: ArrayLike,
@@ -41,6 +43,10 @@ def plot_calibration(
         raise ValueError(
             f"plot_calibration: y, mean and std have {[v.size for v in values]} values; pass as many of each"
         )
+    if not np.all(values[2] > 0):
+        raise ValueError(
+            f"plot_calibration: std has values down to {values[2].min():.3g}; pass positive standard deviations"
+        )
     ax = one_axes(ax)
     levels = np.linspace(0, 1, num_levels + 2)[1:-1]
     reached = scipy.stats.norm.cdf((values[0] - values[1]) / values[2])
@@ -52,6 +58,7 @@ def plot_calibration(
     return ax
 
 
+@checked(finite=True)
 def plot_reliability(
     labels: ArrayLike,
     probabilities: ArrayLike,

@@ -12,6 +12,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from fsplaplace import kernels
+from fsplaplace.arguments import checked
 from fsplaplace.prior._prior import Prior
 
 # A length scale this many times the data's range makes functions that are straight lines over it.
@@ -40,6 +41,7 @@ class Description(eqx.Module):
         return str(self)
 
 
+@checked(finite=True)
 def describe(
     prior: Prior,
     X: ArrayLike | None = None,
@@ -65,6 +67,7 @@ def describe(
     if inputs is not None and targets is not None and inputs.shape[0] != targets.shape[0]:
         raise ValueError(f"describe: y has {targets.shape[0]} rows, but X has {inputs.shape[0]}; pass as many")
     width = inputs.shape[1] if inputs is not None else num_features
+    prior.check_columns(width)
     parts = prior.blocks.kernels
     sentences, warnings = [_outline(prior)], []
     for output, kernel in enumerate(parts):

@@ -7,12 +7,14 @@ import jax.numpy as jnp
 import jax.scipy.linalg as jsl
 from jaxtyping import Array, Float
 
+from fsplaplace.arguments import checked
 from fsplaplace.prior import Prior
 
 # Keeps the Cholesky factor real when the noise is at its smallest; far below any noise that data can show.
 _NUGGET = 1e-10
 
 
+@checked(traceable=True)
 def log_marginal_likelihood(
     prior: Prior, noise_variance: Float[Array, "..."] | float, X: Float[Array, "n d"], y: Float[Array, "n q"]
 ) -> Float[Array, ""]:

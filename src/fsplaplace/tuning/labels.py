@@ -4,9 +4,11 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
+from fsplaplace.arguments import checked
 from fsplaplace.likelihoods import Bernoulli, Categorical, Likelihood, Poisson
 
 
+@checked
 def dirichlet_labels(
     y: ArrayLike, num_classes: int, *, alpha_epsilon: float = 0.01
 ) -> tuple[Float[np.ndarray, "n c"], Float[np.ndarray, "n c"]]:
@@ -32,10 +34,6 @@ def dirichlet_labels(
         [[0.69, 4.62], [4.62, 0.69]]
     """
     labels = np.asarray(Categorical(num_classes).check_targets(y, num_rows=len(np.asarray(y))))
-    if not alpha_epsilon > 0:
-        raise ValueError(
-            f"dirichlet_labels: alpha_epsilon is {alpha_epsilon}; pass a positive number, for instance 0.01"
-        )
     alpha = alpha_epsilon + np.eye(num_classes)[labels]
     variances = np.log1p(1 / alpha)
     return np.log(alpha) - variances / 2, variances
