@@ -52,10 +52,11 @@ def test_examples_of_docstrings_are_true(name, space, monkeypatch):
     monkeypatch.setenv("MPLBACKEND", "agg")
     module = importlib.import_module(name)
     finder, runner = doctest.DocTestFinder(recurse=True), doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
-    for test in finder.find(module, name):
+    tests = [test for test in finder.find(module, name) if test.examples]
+    assert tests
+    for test in tests:
         test.globs = vars(module) | space
         runner.run(test)
-    assert runner.tries > 0
     assert runner.failures == 0
 
 

@@ -93,7 +93,11 @@ def _page(presets: list[dict[str, Any]], directory: Path, pages: Path) -> str:
     parts += ["## Figures", *drawn[0]] if drawn[0] else []
     for result, figures in zip(presets[1:], drawn[1:], strict=True):
         if figures:
-            parts += [f"<details markdown><summary>Figures of the preset {result['preset']}</summary>", *figures, "</details>"]
+            parts += [
+                f"<details markdown><summary>Figures of the preset {result['preset']}</summary>",
+                *figures,
+                "</details>",
+            ]
     notes = dict.fromkeys(note for result in presets for note in result["notes"])
     parts += ["## Not comparable, and why", "\n".join(f"- {_text(note)}" for note in notes)]
     parts += ["## How it was run", *(_settings(result) for result in presets)]

@@ -9,7 +9,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from gpjax.mean_functions import Zero
-from jaxtyping import Float
+from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
 from fsplaplace.host import in_float64, pad_rows, to_device
@@ -77,7 +77,7 @@ def variance_of(prior: "Prior", operator: Operator, x: ArrayLike) -> Float[np.nd
     return _by_rows(functools.partial(_seen_variance, prior, operator), x, cost=operator.num_evaluations**2)
 
 
-Seen = tuple[Operator, Float[np.ndarray, "n ..."]]
+Seen = tuple[Operator, Float[np.ndarray | Array, "n ..."]]
 
 
 def covariance_of(prior: "Prior", parts: Sequence[Seen]) -> Float[np.ndarray, "K K"]:
