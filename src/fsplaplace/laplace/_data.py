@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 from numpy.typing import ArrayLike
 
+from fsplaplace.arguments import check_squares
 from fsplaplace.host import to_device
 from fsplaplace.laplace import _choices
 from fsplaplace.likelihoods import Likelihood
@@ -44,6 +45,10 @@ class Rows:
             raise ValueError("X has no batches; pass at least one, as (X, y)")
         self.num_rows: int = sum(shape[0] for shape in shapes)
         self.row_shape: tuple[int, ...] = shapes[0][1:]
+
+    def parts(self) -> Iterator[Part]:
+        """One pass over all rows, in order, in parts as they are read."""
+        return self._parts()
 
     def blocks(self, size: int) -> Iterator[tuple[slice, Part]]:
         """All rows in order, `size` at a time, with where they are; the last block may have fewer."""
@@ -220,8 +225,12 @@ def _checked(model: Model, likelihood: Likelihood, inputs, targets, *, name: str
         if name is None:
             raise
         raise ValueError(f"{name}: {error}") from error
-    kind = targets.dtype.kind
-    return Part(inputs, targets.astype(model.dtype) if kind == "f" else np.asarray(targets))
+    if targets.dtype.kind != "f":
+        return Part(inputs, np.asarray(targets))
+    with np.errstate(over="ignore"):  # what is too large is refused in the next line
+        targets = targets.astype(model.dtype)
+    check_squares(targets, f"{name or type(likelihood).__name__}: y")
+    return Part(inputs, targets)
 
 
 def _join(parts: list[Part]) -> Part:

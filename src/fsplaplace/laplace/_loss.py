@@ -8,17 +8,20 @@ from scipy.special import expit, softmax, xlogy
 from fsplaplace.host import in_float64
 from fsplaplace.laplace import _choices
 from fsplaplace.laplace._choices import Treatment
-from fsplaplace.laplace._features import Block, Normalised, View
+from fsplaplace.laplace._features import Block, Normalised
 from fsplaplace.laplace._mode import posterior_mode
+from fsplaplace.laplace._observed import Observed
+from fsplaplace.laplace._operator_loss import loss_on_sample
 from fsplaplace.laplace._problem import Places, Problem, evenly
+from fsplaplace.laplace._pull_back import PulledBack
 from fsplaplace.laplace._reference import Moments, Reference, divergence
 from fsplaplace.likelihoods import Bernoulli, Categorical, Likelihood
 from fsplaplace.prior import moments
 
 
 def loss_to_exact(
-    problem: Problem, places: Places, reference: Reference, found: Moments,
-    seen: View | None = None, normalised: Normalised | None = None,
+    problem: Problem, observed: tuple[Observed, ...], places: Places, reference: Reference, found: Moments,
+    pulled: PulledBack | None = None, normalised: Normalised | None = None,
 ) -> float:  # fmt: skip
     r"""$E[\log p_{\mathrm{exact}}(y) - \log p(y)]$ for a new target $y$ of the exact process, the mean over the place "new".
 
@@ -27,24 +30,28 @@ def loss_to_exact(
 
     Args:
         problem: the data.
+        observed: kinds of observations, with the tangents that the posterior has.
         places: where the posterior was looked at.
         reference: has the exact process for Gaussian noise.
         found: the posterior of the function at the place "new", flattened over points and outputs.
-        seen: outputs and features in all places; None for a posterior without features.
+        pulled: the directions, and features in all places; None for a posterior without features.
         normalised: those features, normalised.
 
     NaN if nothing is there to compare with. Time cubic in a few hundred points.
     """
-    if problem.noise is not None and reference.new is not None:
-        return divergence(reference.new, found, np.tile(_new_noise(problem), places.new.shape[0])).forward
+    if reference.new is not None:
+        noise = reference.noise if problem.noise is None else _new_noise(problem)
+        return divergence(reference.new, found, np.tile(noise, places.new.shape[0])).forward
+    if not problem.of_values:
+        return float("nan") if pulled is None else loss_on_sample(problem, observed, reference, pulled)
     q = problem.prior.num_outputs
     rows = evenly(np.arange(len(places.training)), max(1, _choices.LATENT_TARGETS // q))
     if rows.size < problem.data.num_rows and normalised is None:
         return float("nan")
     latent = _Latent(problem, places, rows)
     exact = latent.exact()
-    if rows.size < problem.data.num_rows and seen is not None and normalised is not None:
-        found = latent.of_features(seen, normalised)
+    if rows.size < problem.data.num_rows and normalised is not None:
+        found = latent.of_features(normalised)
     return _loss_of_targets(problem.likelihood.of_one(), exact, found, latent.targets_near(places.new))
 
 
@@ -102,7 +109,7 @@ class _Latent:
         found = moments_at(new[:, None, :size], rest[:, None], mode.precision, new[:, :size] @ mode.z[:, None], "noise")
         return Moments(found.mean + offset.ravel(), found.variance)
 
-    def of_features(self, seen: View, normalised: Normalised) -> Moments:
+    def of_features(self, normalised: Normalised) -> Moments:
         """By the linear model with these features."""
         mode = self._mode(normalised.features[self.at_rows])
         features = normalised.features[self.at_new]

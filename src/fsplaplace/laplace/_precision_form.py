@@ -67,7 +67,7 @@ def precision_form(problem: Problem, rank: int | None) -> Posterior:
     reference, new = reference_at(problem, places), to_device(places.new)
     variance = np.sum(np.asarray(push_forward(model, new, scale, budget=budget), np.float64) ** 2, axis=2)
     found = Moments(np.asarray(model(new), np.float64).ravel(), variance.ravel())
-    loss = loss_to_exact(problem, places, reference, found)
+    loss = loss_to_exact(problem, problem.observed, places, reference, found)
     clock.finish("diagnostics")
     sizes = {
         "Lanczos": 3.0 * inverse_factor.nbytes,

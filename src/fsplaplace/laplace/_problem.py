@@ -13,6 +13,7 @@ from fsplaplace.context import Segments, throughout
 from fsplaplace.host import host_generator
 from fsplaplace.laplace import _choices
 from fsplaplace.laplace._data import Rows
+from fsplaplace.laplace._observed import Observed
 from fsplaplace.likelihoods import Likelihood, Noise
 from fsplaplace.networks import Model
 from fsplaplace.prior import Prior
@@ -27,8 +28,9 @@ class Problem:
     Attributes:
         model: the trained network.
         prior: over its function.
-        likelihood: of the targets given its outputs.
-        data: n rows of inputs and targets.
+        likelihood: of new targets given its outputs.
+        observed: kinds of observations, each with rows and a likelihood.
+        data: the inputs of all of them, n rows; with targets if they are of one kind.
         context: C, the points where the prior is enforced, (m, ...), none twice.
         guards: points off the context set at which choices are judged, (g, ...).
         guards_given: whether the caller chose the guard points.
@@ -38,16 +40,27 @@ class Problem:
     model: Model
     prior: Prior
     likelihood: Likelihood
+    observed: tuple[Observed, ...]
     data: Rows
     context: Float[np.ndarray, "m ..."]
     guards: Float[np.ndarray, "g ..."]
     guards_given: bool
     budget: float
 
+    @property
+    def of_values(self) -> bool:
+        """Whether values of the function are all that was observed."""
+        return len(self.observed) == 1 and self.observed[0].of_values
+
+    @property
+    def num_targets(self) -> int:
+        """Numbers that were observed in all."""
+        return sum(kind.num_targets for kind in self.observed)
+
     @functools.cached_property
     def noise(self) -> Noise | None:
-        """The Gaussian noise of all targets, or None for other likelihoods."""
-        return self.likelihood.noise((self.data.num_rows, self.prior.num_outputs))
+        """Gaussian noise of all values; None for other likelihoods, or without values."""
+        return next((kind.noise for kind in self.observed if kind.of_values), None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +71,7 @@ class Places:
         context: at most 500 of the context points.
         guard: at most 500 of the guard points.
         training: at most 500 of the training inputs.
-        targets: of those training inputs, read in the same pass over the data.
+        targets: of those training inputs, read in the same pass over the data; without columns if there are several kinds.
         new: inputs like those to come, at which the loss against the exact process is estimated.
     """
 
@@ -84,7 +97,9 @@ class Places:
     @functools.cached_property
     def slices(self) -> dict[Name, slice]:
         """Where the points of each place are among the stacked ones."""
-        sizes = {"context": self.context, "guard": self.guard, "training": self.training, "new": self.new}
+        sizes: dict[Name, np.ndarray] = {
+            "context": self.context, "guard": self.guard, "training": self.training, "new": self.new,
+        }  # fmt: skip
         ends = np.cumsum([0, *map(len, sizes.values())]).tolist()
         return {name: slice(*part) for name, part in zip(sizes, itertools.pairwise(ends), strict=True)}
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from fsplaplace.laplace import _choices
-from fsplaplace.laplace._diagnostics import Ratio, Verdict
+from fsplaplace.laplace._diagnostics import Level, Ratio, Verdict
 from fsplaplace.laplace._problem import Places, Problem
 from fsplaplace.laplace._reference import MeanScores
 
@@ -26,10 +26,10 @@ def verdict_of(
     """
     if known := not math.isnan(loss):
         level = level_of(loss)
-        first = f"about {loss:.2g} nats for each new target from the exact Gaussian process with this prior"
+        first = f"about {loss:.2g} nats {_of_what(problem)} from the exact Gaussian process with this prior{_given(problem)}"
     else:
         level = "good" if _holds(ratios) else "caution"
-        first = "it was compared with the prior's variances only"
+        first = "it was compared with the prior's variances only" + _unseen(problem)
     verdict = Verdict(level, loss, (first,), ())
     if level != "good":
         verdict = Verdict(
@@ -41,7 +41,22 @@ def verdict_of(
     return verdict
 
 
-def level_of(loss: float) -> str:
+def _of_what(problem: Problem) -> str:
+    labels = any(kind.noise is None for kind in problem.observed)
+    return "of the latent function" if labels and not problem.of_values else "for each new target"
+
+
+def _given(problem: Problem) -> str:
+    given = "" if problem.of_values else " given the same observations"
+    return given + ", linearised at the same function" * any(kind.tangent for kind in problem.observed)
+
+
+def _unseen(problem: Problem) -> str:
+    names = [kind.name for kind in problem.observed if not kind.stated]
+    return f", because the kernel cannot be taken through {', '.join(names)}" if names else ""
+
+
+def level_of(loss: float) -> Level:
     """The level for a loss in nats for each new target."""
     if loss < _choices.CAUTION_LOSS:
         return "good"
@@ -71,7 +86,7 @@ def _reasons(
 
 def _remedies(problem: Problem, loss: float, known: bool) -> tuple[str, ...]:
     remedies = ["use a wider network", "more context points where you predict", "a prior with longer length scales"]
-    if problem.data.num_rows * problem.prior.num_outputs <= _choices.EXACT_TARGETS:
+    if problem.of_values and problem.num_targets <= _choices.EXACT_TARGETS:
         gain = f", about {loss:.2g} nats better here" if known else ""
         remedies.append(f"an exact Gaussian process, which {problem.data.num_rows} rows allow (method='gp'{gain})")
     return tuple(remedies)
