@@ -61,7 +61,9 @@ def test_the_copied_python_builds_the_same_prior(name, answers):
         exec(answer["python"], names)
         prior, scale = names["prior"], float(names["likelihood"].scale)
         # The shape of the other test, whose programs are compiled already.
-        x = jnp.asarray([*case.get("x", np.zeros((24, case["width"]))), *case.get("points", np.zeros((7, case["width"])))])
+        x = jnp.asarray(
+            [*case.get("x", np.zeros((24, case["width"]))), *case.get("points", np.zeros((7, case["width"])))]
+        )
         return {"scale": scale, "gram": np.asarray(prior.gram(x))[0], "mean": np.asarray(prior.mean_at(x))}
 
     again = built()

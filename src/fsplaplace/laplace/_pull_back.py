@@ -213,8 +213,15 @@ def _treatment(task: Task, directions: Float[Array, "r p"]) -> Treatment:
     reference, treatments = task.reference, task.options.treatments()
     if len(treatments) == 1 or reference.sample is None:
         return treatments[-1]
-    features = view(task.problem.model, reference.inputs, directions, budget=task.problem.budget).features
-    return reference.best_treatment(features.reshape(-1, features.shape[2]), treatments)
+    model, parts = task.problem.model, reference.sample_parts
+    values = [reference.points, *(part.inputs for part in parts if part.kind.of_values)]
+    # Values are the first kind, so that what operators see follows all values.
+    seen = [
+        (model, np.concatenate(values)),
+        *((each.kind.model, each.inputs) for each in parts if not each.kind.of_values),
+    ]
+    features = [view(where, inputs, directions, budget=task.problem.budget).features for where, inputs in seen]
+    return reference.best_treatment(np.concatenate([each.reshape(-1, each.shape[2]) for each in features]), treatments)
 
 
 def _assembled(places: Places, views: Mapping[Name, View]) -> View:
