@@ -125,3 +125,16 @@ def test_structure_of_this_tree_is_measured(run):
         0 < switches["`laplace`, warm: switches between files"] <= switches["`laplace`, cold: switches between files"]
     )
     assert values["programs of a cold posterior"] > 0
+
+
+def test_a_case_that_was_wrong_is_right_in_this_tree(run):
+    rows = run("cases", "--quick")
+    assert rows
+    assert all(row["after"] == row["wanted"] for row in rows)
+
+
+@pytest.mark.slow
+def test_the_verdict_is_compared_with_the_exact_process(run):
+    rows = run("verdict", "--quick")
+    assert len(rows) == 3
+    assert all(abs(row["estimate"] - row["loss"]) < max(0.03, 0.7 * abs(row["loss"])) for row in rows)

@@ -38,7 +38,17 @@ GOOD = "x,y\n" + "\n".join(f"{value:.3f},{np.sin(value):.4f}" for value in np.li
 
 
 def test_every_command_explains_itself():
-    for command in ([], ["demo"], ["reproduce"], ["data"], ["data", "verify"], ["report"], ["fit"], ["predict"]):
+    for command in (
+        [],
+        ["demo"],
+        ["reproduce"],
+        ["data"],
+        ["data", "verify"],
+        ["report"],
+        ["fit"],
+        ["studio"],
+        ["predict"],
+    ):
         result = run.invoke(app, [*command, "--help"])
         assert result.exit_code == 0
         assert "Usage" in result.output
@@ -127,6 +137,7 @@ def test_fit_then_predict_gives_the_same_numbers(tmp_path):
     )
     assert fitted.exit_code == 0, fitted.output
     assert "RMSE" in fitted.output
+    assert "verdict: good" in fitted.output
     assert (out / "fit.png").read_bytes().startswith(b"\x89PNG")
     predicted = run.invoke(app, ["predict", str(out), str(good), "--out", str(tmp_path / "p.csv")])
     assert predicted.exit_code == 0, predicted.output
@@ -134,6 +145,7 @@ def test_fit_then_predict_gives_the_same_numbers(tmp_path):
     for name in ("mean", "std"):
         np.testing.assert_allclose(second[name], first[name], rtol=1e-4, atol=1e-5)
     assert np.all(second["std"] > 0)
+    assert not second["outside"].any()
     assert json.loads((out / "model.json").read_text())["content"]["features"] == ["x"]
 
 

@@ -75,7 +75,12 @@ class _Box(Sampler):
 
 
 class Uniform(_Box):
-    """Independent uniform points in the box from `lower` to `upper`."""
+    """Independent uniform points in the box from `lower` to `upper`.
+
+    Examples:
+        >>> fsp.context.Uniform([0.0, 0.0], [1.0, 2.0]).sample(5, key=jr.key(0)).shape
+        (5, 2)
+    """
 
     @checked
     @eqx.filter_jit
@@ -92,6 +97,10 @@ class Grid(_Box):
 
     `num_points` is rounded down to the largest full grid (k points a side), so ask for k^d points. The key is not
     used: a grid is always the same.
+
+    Examples:
+        >>> fsp.context.Grid(0.0, 1.0).sample(5).ravel().tolist()
+        [0.0, 0.25, 0.5, 0.75, 1.0]
     """
 
     @checked
@@ -126,14 +135,24 @@ class _QuasiRandom(_Box):
 
 
 class Halton(_QuasiRandom):
-    """Scrambled Halton points."""
+    """Scrambled Halton points.
+
+    Examples:
+        >>> fsp.context.Halton([0.0, 0.0], [1.0, 2.0]).sample(5, key=jr.key(0)).shape
+        (5, 2)
+    """
 
     def _unit(self, num_points, generator):
         return qmc.Halton(self.lower.shape[0], rng=generator).random(num_points)
 
 
 class Sobol(_QuasiRandom):
-    """Scrambled Sobol points; a power of two of them keeps the sequence balanced."""
+    """Scrambled Sobol points; a power of two of them keeps the sequence balanced.
+
+    Examples:
+        >>> fsp.context.Sobol([0.0, 0.0], [1.0, 2.0]).sample(8, key=jr.key(0)).shape
+        (8, 2)
+    """
 
     def _unit(self, num_points, generator):
         # Drawing the next power of two and cutting keeps SciPy's balance warning for those who can act on it.
@@ -142,7 +161,12 @@ class Sobol(_QuasiRandom):
 
 
 class LatinHypercube(_QuasiRandom):
-    """A Latin hypercube: each of the `num_points` slices of every axis holds one point."""
+    """A Latin hypercube: each of the `num_points` slices of every axis holds one point.
+
+    Examples:
+        >>> fsp.context.LatinHypercube([0.0, 0.0], [1.0, 2.0]).sample(5, key=jr.key(0)).shape
+        (5, 2)
+    """
 
     def _unit(self, num_points, generator):
         return qmc.LatinHypercube(self.lower.shape[0], rng=generator).random(num_points)
@@ -154,6 +178,10 @@ class Data(Sampler):
     Args:
         rows: inputs of any shape (n, ...), for instance unlabelled data or images.
         jitter: standard deviation of the jitter, a number or one per column.
+
+    Examples:
+        >>> fsp.context.Data(X).sample(5, key=jr.key(0)).shape
+        (5, 1)
     """
 
     points: Float[Array, "n ..."]
@@ -197,6 +225,10 @@ class Segments(Sampler):
     Args:
         rows: inputs of shape (n, d), at least two of them.
         neighbours: how many of the nearest rows a row is joined to; any row by default.
+
+    Examples:
+        >>> fsp.context.Segments(X, neighbours=2).sample(5, key=jr.key(0)).shape
+        (5, 1)
     """
 
     points: Float[Array, "n d"]
@@ -237,6 +269,11 @@ class Mixture(Sampler):
     Args:
         samplers: the parts.
         weights: their shares; equal by default. Shares are rounded so that the total is exact.
+
+    Examples:
+        >>> both = fsp.context.Mixture([fsp.context.Uniform(-1.0, 1.0), fsp.context.Data(X)])
+        >>> both.sample(6, key=jr.key(0)).shape
+        (6, 1)
     """
 
     samplers: tuple[Sampler, ...]
@@ -288,6 +325,10 @@ def around(X: ArrayLike, *, margin: float = 0.5, jitter: float = 0.2) -> Mixture
         X: training inputs, shape (n, d), at least two of them different.
         margin: how far the box reaches beyond the data on each side, as a fraction of each column's range.
         jitter: standard deviation of the moves of the training inputs, as a fraction of each column's.
+
+    Examples:
+        >>> fsp.context.around(X).sample(6, key=jr.key(0)).shape
+        (6, 1)
     """
     points = _finite_rows(X, name="around", argument="X")
     if points.ndim != 2:
@@ -314,6 +355,10 @@ def throughout(X: ArrayLike, *, neighbours: int = 6) -> Sampler:
     Args:
         X: training inputs, shape (n, d), at least two of them different.
         neighbours: how many of the nearest rows a row is joined to.
+
+    Examples:
+        >>> fsp.context.throughout(X).sample(10, key=jr.key(0)).shape
+        (10, 1)
     """
     return Mixture([around(X), Segments(X, neighbours=neighbours), Segments(X)], weights=[0.4, 0.4, 0.2])
 

@@ -116,6 +116,10 @@ class Likelihood(eqx.Module):
         """The likelihood of a subset of the training rows; itself unless a parameter belongs to single rows."""
         return self
 
+    def of_one(self) -> "Likelihood":
+        """The likelihood of one new observation; itself unless training rows stand for several."""
+        return self
+
 
 class Gaussian(Likelihood):
     r"""$p(y \mid f) = \mathcal N(y;\, f,\, \sigma^2)$, with its normaliser.
@@ -125,6 +129,10 @@ class Gaussian(Likelihood):
             with one scale per training row.
         learnable: whether `train` fits the scale. The scale is better tuned by evidence (`fsplaplace.tune`): fitted
             with the weights it can collapse when the network interpolates.
+
+    Examples:
+        >>> round(float(fsp.likelihoods.Gaussian(scale=0.1).noise_variance(jnp.zeros((1, 1)))[0, 0]), 4)
+        0.01
     """
 
     log_scale: Array
@@ -238,7 +246,12 @@ class HeteroscedasticGaussian(Likelihood):
 
 
 class Bernoulli(Likelihood):
-    r"""$p(y = 1 \mid f) = 1 / (1 + e^{-f})$ for labels 0 and 1; several outputs are independent labels."""
+    r"""$p(y = 1 \mid f) = 1 / (1 + e^{-f})$ for labels 0 and 1; several outputs are independent labels.
+
+    Examples:
+        >>> round(float(fsp.likelihoods.Bernoulli().log_density(jnp.zeros(1), jnp.ones(1, int))), 4)
+        -0.6931
+    """
 
     def log_density(self, output, target):
         return jnp.sum(-jax.nn.softplus(jnp.where(target > 0, -output, output)))
@@ -269,6 +282,10 @@ class Categorical(Likelihood):
     r"""$p(y = c \mid f) = \mathrm{softmax}(f)_c$ for whole-number labels 0, ..., `num_classes` - 1.
 
     Curvature $\mathrm{diag}(\pi) - \pi \pi^\top$; products with it never form a q x q block.
+
+    Examples:
+        >>> round(float(fsp.likelihoods.Categorical(3).log_density(jnp.zeros(3), 0)), 4)
+        -1.0986
     """
 
     num_classes: int = eqx.field(static=True)
@@ -306,7 +323,12 @@ class Categorical(Likelihood):
 
 
 class Poisson(Likelihood):
-    r"""$p(y \mid f) = \mathrm{Poisson}(y;\, e^f)$ for counts."""
+    r"""$p(y \mid f) = \mathrm{Poisson}(y;\, e^f)$ for counts.
+
+    Examples:
+        >>> round(float(fsp.likelihoods.Poisson().log_density(jnp.zeros(1), jnp.ones(1))), 4)
+        -1.0
+    """
 
     def log_density(self, output, target):
         return jnp.sum(target * output - jnp.exp(output) - jax.scipy.special.gammaln(target + 1.0))
@@ -328,7 +350,13 @@ class Poisson(Likelihood):
 
 
 class FromLogDensity(Likelihood):
-    """A likelihood from a function `log_density(output, target)` of one example."""
+    """A likelihood from a function `log_density(output, target)` of one example.
+
+    Examples:
+        >>> robust = fsp.likelihoods.FromLogDensity(lambda output, target: -jnp.abs(target[0] - output[0]))
+        >>> float(robust.log_density(jnp.zeros(1), jnp.ones(1)))
+        -1.0
+    """
 
     function: Callable[[Float[Array, " q"], Array], Float[Array, ""]] = eqx.field(static=True)
 

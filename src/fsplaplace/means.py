@@ -24,6 +24,10 @@ class Linear(AbstractMeanFunction):
         intercept: $b$, a number or of shape (q,).
 
     Wrap either in `paramax.non_trainable` to keep it as it is.
+
+    Examples:
+        >>> fsp.means.Linear([2.0], 1.0)(np.array([[3.0]])).tolist()
+        [[7.0]]
     """
 
     slope: Any

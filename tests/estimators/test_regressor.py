@@ -196,6 +196,15 @@ def test_what_the_fit_of_the_prior_says_is_said(data):
         FSPRegressor(**_SMALL | {"method": "gp", "kernel": "rbf"}).fit(data[0][:2], data[1][:2])
 
 
+def test_the_verdict_is_the_posteriors_with_what_the_fit_of_the_prior_said(data, fitted, process):
+    assert fitted.verdict_.level == fitted.posterior_.verdict.level == "good"
+    assert process.verdict_ is None
+    with pytest.warns(UserWarning, match="fit_prior: y has 2 values for 3 parameters"):
+        few = FSPRegressor(**_SMALL | {"steps": 10}).fit(data[0][:2], data[1][:2])
+    assert few.verdict_.level != "good"
+    assert any("y has 2 values" in reason for reason in few.verdict_.reasons)
+
+
 def test_works_in_pipeline_search_validation_and_transformed_target(data):
     X, y = data
     quick = FSPRegressor(**{**_SMALL, "steps": 20})

@@ -105,6 +105,7 @@ def fit_table(
     )
     for name, value in scores.items():
         print(f"{name}: {value:.6g}")
+    print(f"verdict: {model.verdict_}")
     _write_predictions(
         out / "predictions.csv", table, {"mean": mean, "std": std, "held_out": np.isin(np.arange(len(y)), held_out)}
     )
@@ -133,7 +134,15 @@ def predict_table(model: Path, path: Path, out: Path) -> None:
         predicted = posterior.predict((X - scale["input_mean"]) / scale["input_std"])
         mean = np.asarray(predicted.mean, dtype=float)[:, 0] * scale["target_std"][0] + scale["target_mean"][0]
         std = np.sqrt(np.asarray(predicted.total_variance, dtype=float))[:, 0] * scale["target_std"][0]
-    _write_predictions(out, table, {"mean": mean, "std": std})
+    added = {"mean": mean, "std": std}
+    if predicted.outside is not None:
+        added["outside"] = np.asarray(predicted.outside)
+    _write_predictions(out, table, added)
+    if added.get("outside", np.zeros(1)).any():
+        print(
+            f"{int(added['outside'].sum())} rows lie outside the region of the training data (column outside): the "
+            "prior is all that is known there"
+        )
     print(f"wrote {len(mean)} predictions of {described['target']!r} to {out}")
 
 

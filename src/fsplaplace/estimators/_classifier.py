@@ -33,7 +33,7 @@ class FSPClassifier(ClassifierMixin, FSPEstimator):
 
     Attributes:
         classes_: the labels, sorted: the columns of `predict_proba`.
-        posterior_, prior_, prior_report_, input_scale_, n_features_in_, feature_names_in_: as in `FSPRegressor`.
+        posterior_, prior_, prior_report_, verdict_, held_, input_scale_, n_features_in_, feature_names_in_: as in `FSPRegressor`.
     """
 
     @checked

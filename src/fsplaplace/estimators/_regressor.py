@@ -28,8 +28,8 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
         kernel: "rbf", "matern12", "matern32", "matern52", "rational_quadratic", "periodic", "linear", a sum such as
             "linear+matern32", or a GPJax kernel.
         ard: one length scale per input.
-        network: widths of the hidden layers, or any network that `fsplaplace.as_model` accepts, with one output per
-            target.
+        network: widths of the hidden layers; "auto" for two layers of 50 to 200, the narrowest that is large enough for the
+            fitted prior (see `fsplaplace.holds`); or any network that `fsplaplace.as_model` accepts, with one output per target.
         method: "fsp-laplace", or a method it is compared with: "gp", "sparse-gp", "map", "ensemble", "laplace", "kfac",
             "diagonal", "last-layer", "fvi", "gfsvi".
         steps: of the optimiser.
@@ -44,11 +44,20 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
     Attributes:
         posterior_: the posterior over functions, in standardised units (see `input_scale_` and `target_scale_`).
         prior_: the fitted prior, and `prior_report_`: how it was fitted, as a table.
+        verdict_: whether the posterior can be trusted, why, and what to do, with what the fit of the prior said
+            (`fsplaplace.Verdict`); None for methods other than "fsp-laplace".
         noise_: standard deviation of the noise in the targets' units; one per target where there are several.
+        held_: how much of the fitted prior the network holds, with `network="auto"`: print it.
         n_features_in_, feature_names_in_: as in scikit-learn.
 
     A fit takes $O(n^3)$ for the marginal likelihood up to 1,500 rows, `steps` passes through the network, and
     $O(m^3)$ for m context points.
+
+    Examples:
+        >>> regressor = fsp.FSPRegressor(kernel="rbf", network=(20,), steps=20, num_context=50).fit(X, y)
+        >>> mean, std = regressor.predict(X, return_std=True)
+        >>> mean.shape, std.shape
+        ((20,), (20,))
     """
 
     @checked

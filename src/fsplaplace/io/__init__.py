@@ -14,6 +14,7 @@ from fsplaplace.host import FileFormatError as FileFormatError
 from fsplaplace.host import checksum, read_tensors, signature, write_tensors
 from fsplaplace.io._decoding import MALFORMED, Decoder
 from fsplaplace.io._encoding import PARTS, Encoder
+from fsplaplace.io._export import export as export
 from fsplaplace.io._registry import entry_named, entry_of
 from fsplaplace.io._registry import register as register
 from fsplaplace.likelihoods import Likelihood
@@ -44,6 +45,9 @@ def save(
             refuses every file that was not written with it. The checksum that every file has finds accidents only.
 
     Time and file size: that of the arrays, $O(r p)$ for rank r and p weights.
+
+    Examples:
+        >>> fsp.save(directory / "posterior.safetensors", posterior)
     """
     omitted = (omit,) if isinstance(omit, str) else tuple(omit)
     if unknown := set(omitted) - set(PARTS):
@@ -82,6 +86,12 @@ def load(
     version, and for a network of another shape or another function. Nothing in a file is executed, and types, shapes and
     values are checked before anything is built of them; but whoever can write the file can choose its numbers, unless it is
     signed.
+
+    Examples:
+        >>> fsp.save(directory / "posterior.safetensors", posterior)
+        >>> again = fsp.load(directory / "posterior.safetensors", network)
+        >>> bool((again.predict(X).mean == posterior.predict(X).mean).all())
+        True
     """
     tensors, header = _read(path)
     _check_signature(path, header, tensors, secret)

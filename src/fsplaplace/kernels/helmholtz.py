@@ -28,6 +28,10 @@ class Helmholtz(BlockKernel):
     v and length scale ℓ contributes v / ℓ² to the variance of each component of the field.
 
     Reference: Berlinghieri et al. (2023), Gaussian processes at the Helm(holtz).
+
+    Examples:
+        >>> fsp.kernels.num_outputs(fsp.kernels.Helmholtz(RBF(), RBF()))
+        2
     """
 
     potential: AbstractKernel | None = None

@@ -9,7 +9,9 @@ from fsplaplace.laplace._fit import Fitted as Fitted
 from fsplaplace.laplace._fit import choose_context_points as choose_context_points
 from fsplaplace.laplace._fit import fit_posterior as fit_posterior
 from fsplaplace.laplace._laplace import laplace as laplace
+from fsplaplace.laplace._leave_one_out import LeaveOneOut as LeaveOneOut
 from fsplaplace.laplace._plan import Plan as Plan
 from fsplaplace.laplace._plan import plan as plan
+from fsplaplace.laplace._posterior import Joint as Joint
 from fsplaplace.laplace._posterior import Posterior as Posterior
 from fsplaplace.laplace._posterior import Prediction as Prediction

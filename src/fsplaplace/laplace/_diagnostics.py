@@ -15,6 +15,15 @@ from fsplaplace.laplace._problem import Places
 from fsplaplace.likelihoods import Noise
 
 
+def _number(value: float | None) -> float | None:
+    """NumPy's numbers are traced, Python's would be part of a compiled program."""
+    return None if value is None else np.float64(value)
+
+
+def _numbers(values: dict[str, float]) -> dict[str, float]:
+    return {name: np.float64(value) for name, value in values.items()}
+
+
 class Ratio(eqx.Module):
     """Implied over stated prior variance at a set of points.
 
@@ -41,8 +50,35 @@ class Stage(eqx.Module):
     bytes: Float[Array, ""]
 
 
+Level = Literal["good", "caution", "do not use"]
+
+
 class VerdictWarning(UserWarning):
     """A posterior that is not what the prior and the data call for."""
+
+
+class Words(tuple):
+    """Sentences about a number: to JAX all of them are equal, so that other words need no other program.
+
+    A compiled function therefore returns the words that it was traced with; `written_for` tells.
+    """
+
+    loss: float
+
+    def __new__(cls, sentences: tuple[str, ...], loss: float):
+        words = super().__new__(cls, sentences)
+        words.loss = loss
+        return words
+
+    def written_for(self, loss: float | Array | np.ndarray) -> bool:
+        """Whether these sentences are about this number."""
+        return bool(np.isclose(float(loss), self.loss, rtol=1e-5, equal_nan=True))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Words)
+
+    def __hash__(self) -> int:
+        return hash(Words)
 
 
 class Verdict(eqx.Module):
@@ -51,20 +87,31 @@ class Verdict(eqx.Module):
     Attributes:
         level: "good", "caution" or "do not use".
         loss: the estimated loss of log predictive density against the exact process with the same prior, in nats for each
-            new target (for labels and counts: of the latent function); NaN if nothing was there to compare with.
+            new target; NaN if nothing was there to compare with.
         reasons: what was seen.
         remedies: what to do.
     """
 
-    level: Literal["good", "caution", "do not use"] = eqx.field(static=True)
+    level: Level = eqx.field(static=True)
     loss: float
     reasons: tuple[str, ...] = eqx.field(static=True)
     remedies: tuple[str, ...] = eqx.field(static=True)
 
+    def __post_init__(self):
+        self.loss = np.float64(self.loss)
+        self.reasons, self.remedies = Words(self.reasons, self.loss), Words(self.remedies, self.loss)
+
     def __str__(self) -> str:
+        if not getattr(self.reasons, "written_for", lambda loss: True)(self.loss):
+            return f"{self.level}: its reasons stayed with the posterior that was passed to a compiled function"
         if self.level == "good":
             return f"good: {self.reasons[0]}"
         return f"{self.level}: {'; '.join(self.reasons)}. What to do: {'; or '.join(self.remedies)}."
+
+    def with_caution(self, reason: str, remedy: str) -> "Verdict":
+        """The verdict with one more reason, which is at least a caution."""
+        level = "caution" if self.level == "good" else self.level
+        return Verdict(level, self.loss, (*self.reasons, reason), (*self.remedies, remedy))
 
     def warn(self) -> None:
         """Say it, unless it is good."""
@@ -80,7 +127,7 @@ class Diagnostics(eqx.Module):
         solver: "dense", "normal-equations", "golub-kahan" or "lanczos".
         factorisation: how the prior's covariance at the context points was factored.
         mean: the mean that `predict` returns, "network" or "refined".
-        rank: number of directions kept.
+        rank: number of directions kept; `Posterior.scale` has more rows, of zeros.
         captured: share of the prior's variance at the context points that the factor holds.
         pull_back_residual: relative misfit of the network's features to that factor.
         ratios: implied over stated prior variance at context, training and guard points; 1 everywhere is perfect.
@@ -94,25 +141,29 @@ class Diagnostics(eqx.Module):
         misfit_to_noise: see `Posterior.misfit_to_noise`.
         verdict: whether the posterior can be trusted, why, and what to do.
         stages: seconds and bytes of each stage.
+        rows_since: rows of data that `Posterior.condition` added; all else is about the posterior before them.
+
+    Numbers are leaves of the pytree, so that a function compiled for one posterior serves the next.
     """
 
     form: str = eqx.field(static=True)
     solver: str = eqx.field(static=True)
     factorisation: str = eqx.field(static=True)
     mean: str = eqx.field(static=True)
-    rank: int = eqx.field(static=True)
+    rank: int | np.integer = eqx.field(converter=np.int64)
     captured: Float[Array, ""]
-    pull_back_residual: float
+    pull_back_residual: float = eqx.field(converter=np.float64)
     ratios: dict[str, Ratio]
     criterion: str = eqx.field(static=True)
-    objectives: dict[str, float]
+    objectives: dict[str, float] = eqx.field(converter=_numbers)
     jitter: float = eqx.field(static=True)
-    delta: float = eqx.field(static=True)
+    delta: float = eqx.field(converter=np.float64)
     missed_as_noise: bool = eqx.field(static=True)
-    noise_factor: float | None
-    misfit_to_noise: float | None
+    noise_factor: float | None = eqx.field(converter=_number)
+    misfit_to_noise: float | None = eqx.field(converter=_number)
     verdict: Verdict
     stages: dict[str, Stage]
+    rows_since: int | np.integer = eqx.field(default=np.int64(0), converter=np.int64)
 
     @property
     def mean_gain(self) -> float:
@@ -137,6 +188,8 @@ class Diagnostics(eqx.Module):
         )
         if self.noise_factor is not None:
             table.add_row("noise with the highest evidence", f"{self.noise_factor:.3g} times the stated")
+        if self.rows_since:
+            table.add_row("conditioned since on", f"{self.rows_since} rows")
         for name, stage in self.stages.items():
             table.add_row(name, f"{float(stage.seconds):.3f} s, {format_bytes(float(stage.bytes))}")
         return table_text(table)

@@ -1,6 +1,6 @@
 """The Laplace approximation under a Gaussian-process prior: one entry for both forms."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import jax.random as jr
@@ -13,11 +13,13 @@ from fsplaplace.host import one_blas_thread, ready_to_compute, resolve_budget
 from fsplaplace.laplace._choices import Options, num_training
 from fsplaplace.laplace._covariance_form import covariance_form
 from fsplaplace.laplace._data import Rows, check_rows
+from fsplaplace.laplace._observed import all_inputs, observe
 from fsplaplace.laplace._posterior import Posterior
 from fsplaplace.laplace._precision_form import precision_form
 from fsplaplace.laplace._problem import Problem, default_context, default_guards, distinct, with_training
 from fsplaplace.likelihoods import Likelihood
 from fsplaplace.networks import Model
+from fsplaplace.observations import Observation, check_observations
 from fsplaplace.prior import Prior
 
 
@@ -26,9 +28,10 @@ def laplace(
     model: Model,
     prior: Prior,
     likelihood: Likelihood,
-    X: ArrayLike | Iterable,
+    X: ArrayLike | Iterable | None,
     y: ArrayLike | None = None,
     *,
+    also: Sequence[Observation] | None = None,
     context_points: ArrayLike | None = None,
     form: Literal["covariance", "precision"] = "covariance",
     mean: Literal["auto", "network", "refined"] = "auto",
@@ -58,8 +61,11 @@ def laplace(
         likelihood: of the targets given the outputs, as in `fsplaplace.train`.
         X: inputs, (n, ...), which may be memory-mapped; or an iterable of (X, y) batches that starts anew each time it is
             iterated over (a list, a torch DataLoader). What does not fit is read again for each pass, in blocks; memory
-            does not grow with n.
+            does not grow with n. None if nothing but `also` was observed.
         y: targets; left out if X has batches.
+        also: what was observed of the function besides its values: derivatives, integrals, residuals of a differential
+            equation. Linear operators condition exactly, others by their tangent at the mode (Gauss-Newton). Their inputs
+            are treated like X.
         context_points: where the prior is enforced, (m, ...): cover every place you will predict at, and include the
             training inputs. Repeated points count once. By default 500 points of `context.throughout(X)` and the
             training inputs, see `include_training`.
@@ -68,9 +74,10 @@ def laplace(
             finishes what training left undone; or the better of the two at guard and context points ("auto"): the one
             closer to the exact Gaussian process given the data, or 1,000 of more than 2,000 targets (Gaussian likelihood),
             else the one with the lower training objective. The precision form has the network's only.
-        rank: the most directions to keep; no limit by default up to 2,000 context points, 500 for each output beyond, where
-            fewer are kept if they have 99.9 % of the prior variance at those points (more, if what is missed would show
-            in Gaussian noise); `diagnostics.captured` says what was reached. More than there are has no effect.
+        rank: the most directions to keep; no limit by default up to 2,000 context points. Beyond, 500 for each output, or 2,000
+            in all if the noise is Gaussian and the network has up to 4,000 weights; fewer if they have 99.9 % of the prior
+            variance at those points (more, if what is missed would show in Gaussian noise). `diagnostics.captured` says what
+            was reached, and a `CapacityWarning` if that is too little. More than there are has no effect.
         rtol: relative size below which directions of the prior are dropped. By default 1e-6, or less where Gaussian noise
             is so small that a hundredth of its variance would be dropped.
         delta: relative ridge of the pull-back. By default the power of ten for which the posterior at the guard points,
@@ -93,9 +100,16 @@ def laplace(
             always done by the matrix-free solver.
         memory_budget: bytes any single stage may take; a quarter of RAM by default.
         key: for the default guard and context points; a fixed key by default.
+
+    Examples:
+        >>> posterior = fsp.laplace(model, prior, likelihood, X, y)
+        >>> posterior.predict(X).std.shape
+        (20, 1)
     """
     ready_to_compute()
-    data = check_rows(model, prior, likelihood, X, y)
+    values = None if X is None and also else check_rows(model, prior, likelihood, X, y)
+    observed = observe(model, prior, likelihood, values, check_observations(also, caller="laplace"))
+    data = all_inputs(observed)
     options = Options(mean, rank, rtol, delta, solver, passes, missed_as_noise)
     _check_options(form, options)
     key = jr.key(0) if key is None else as_key(key)
@@ -107,7 +121,7 @@ def laplace(
         points = with_training(points, data, most=num_training(points.shape[0], prior.num_outputs), key=key)
     given = guard_points is not None
     guards = _checked(model, guard_points, data, "guard_points") if given else default_guards(points, data, key)
-    problem = Problem(model, prior, likelihood, data, points, guards, given, resolve_budget(memory_budget))
+    problem = Problem(model, prior, likelihood, observed, data, points, guards, given, resolve_budget(memory_budget))
     with one_blas_thread():
         posterior = precision_form(problem, rank) if form == "precision" else covariance_form(problem, options)
     _check_finite(posterior)

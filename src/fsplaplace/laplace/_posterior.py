@@ -1,7 +1,10 @@
 """The posterior over functions: predictive, samples, covariance."""
 
+import contextlib
+import dataclasses
 import functools
-from typing import Literal, NamedTuple
+from collections.abc import Callable
+from typing import Literal
 
 import equinox as eqx
 import jax
@@ -13,21 +16,29 @@ from jaxtyping import Array, Bool, Float, UInt32
 from numpy.typing import ArrayLike
 
 from fsplaplace.arguments import KeyLike, checked
-from fsplaplace.host import resolve_budget
+from fsplaplace.host import pad_rows, resolve_budget, rows_of_data, to_device
 from fsplaplace.laplace import _choices
+from fsplaplace.laplace._conditioning import condition
 from fsplaplace.laplace._diagnostics import Diagnostics, Verdict
+from fsplaplace.laplace._leave_one_out import LeaveOneOut, leave_one_out
+from fsplaplace.laplace._linear_model import LinearModel, Local, Seen, local_at, see_block
 from fsplaplace.likelihoods import Bernoulli, Categorical, Likelihood
 from fsplaplace.networks import (
     Model,
+    PointFunction,
+    linear_model,
     map_rows,
-    outputs_and_jacobian,
     outputs_and_products,
     push_forward,
-    push_forward_block,
     route,
     rows_per_block,
 )
-from fsplaplace.prior import Prior
+from fsplaplace.operators import Operator, Tangent, Value, as_operator
+from fsplaplace.prior import Prior, SeenPrior
+from fsplaplace.training import is_stated, settle
+
+# Rows of new data are padded to a multiple of this: fewer programs, and a network is fast on so few.
+_ROWS_MULTIPLE = 16
 
 
 class Prediction(eqx.Module):
@@ -67,6 +78,18 @@ class Prediction(eqx.Module):
         return self.variance[:, : self.noise_variance.shape[1]] + self.noise_variance
 
 
+class Joint(eqx.Module):
+    """Joint distribution of the function at sets of n inputs each.
+
+    Attributes:
+        mean: as `Prediction.mean`, (..., n, q).
+        covariance: between all inputs of a set and all outputs, (..., n, q, n, q).
+    """
+
+    mean: Float[Array, "*sets n q"]
+    covariance: Float[Array, "*sets n q n q"]
+
+
 class Posterior(eqx.Module):
     r"""A Gaussian process in closed form: the linearised network with the prior's variance at every input.
 
@@ -75,16 +98,21 @@ class Posterior(eqx.Module):
     have too much, between context points and outside the region, and $u$ is what remains of the variance
     $\max(0, k - i)$ that they miss. So prior variances are exact, and the posterior's are never larger, at any input.
 
-    The mean $m(x)$ is the refined one, $\mu(x) + a(x) J(x) s$, or the network's own output $f(x)$. Both s and S enter
-    through the linear model only: the network at shifted weights is another function. The precision form has a = 1, u = 0.
+    The mean $m(x)$ is the refined one, $\mu(x) + a(x) J(x) s$, or the network's own output, $f(x) + a(x) J(x) s$ with s = 0 until
+    `condition` adds data. Both s and S enter through the linear model only: the network at shifted weights is another
+    function. The precision form has a = 1, u = 0.
+
+    A posterior is a pytree of arrays: it may be an argument of functions under `jax.jit`, and one program serves all posteriors
+    of the same shapes (if the prior's mean is a plain Python function, use `equinox.filter_jit`).
 
     Attributes:
         model: the network that was linearised.
         prior: the prior over its function.
         likelihood: of the targets.
-        scale: $S^\top$, one direction a row, (r, p).
+        scale: $S^\top$, one direction a row, then rows of zeros so that similar ranks share programs, (r, p).
         shift: s, (p,); zero if the mean is the network's.
-        information: prior over posterior variance along each direction of `scale`, (r,); None in the precision form.
+        information: prior over posterior variance along each direction of `scale`, 1 for rows of zeros, (r,); None in the
+            precision form.
         context_points: where the prior was enforced.
         log_evidence: the Laplace approximation of $\log p(y)$.
         diagnostics: what was done, and how well the network holds the prior; prints as a table.
@@ -107,41 +135,151 @@ class Posterior(eqx.Module):
 
     @property
     def rank(self) -> int:
-        """Number of directions with posterior variance."""
-        return self.scale.shape[0]
+        """Number of directions with posterior variance; `scale` may have more rows, of zeros."""
+        return int(self.diagnostics.rank)
 
     @checked(traceable=True)
-    def predict(self, x: ArrayLike, *, memory_budget: float | None = None) -> Prediction:
+    def predict(
+        self, x: ArrayLike, *, of: Operator | Callable | None = None, memory_budget: float | None = None
+    ) -> Prediction:
         r"""Mean and marginal variance at inputs (n, ...), in blocks of rows that fit the budget.
+
+        Args:
+            x: where.
+            of: what to predict of the function, an operator of `fsplaplace.operators` or `lambda f: lambda x: ...`: a
+                derivative, a divergence, an integral. One that is not linear is linearised at the mean. Under `jax.jit` of a
+                posterior operators are not tried out first: state what they are, and the nodes of integrals.
+            memory_budget: bytes; a quarter of RAM by default.
 
         Works inside `jax.jit` and `jax.vmap`, and is differentiable in x. Time: one forward and r tangent passes (for one
         or two outputs a reverse pass and a matrix product); memory: $O(n q)$ and one block.
         """
-        x, budget, linear = self._check_inputs(x), resolve_budget(memory_budget), self._linear_model
-        if self._by_convolutions(x):
-            return _predict(linear, x, self._seen(x, budget))
-        rows = rows_per_block(self.model, x, self.rank, budget)
+        x, budget, linear = self._check_inputs(x), resolve_budget(memory_budget), self._through(of)
+        if _by_convolutions(linear, x):
+            return _predict(linear, x, _see(linear, x, budget))
+        rows = rows_per_block(linear.model, x, self.scale.shape[0], budget)
         return map_rows(functools.partial(_predict_block, linear), x, rows=rows)
 
     @checked(traceable=True)
-    def covariance(self, x: ArrayLike, *, joint: bool = True) -> Float[Array, "n q n q"] | Float[Array, "n q q"]:
+    def covariance(
+        self, x: ArrayLike, *, joint: bool = True, of: Operator | Callable | None = None
+    ) -> Float[Array, "n q n q"] | Float[Array, "n q q"]:
         """Covariance of the function between all points and outputs, or (`joint=False`) between outputs at each point.
+
+        Of what an operator makes of the function, if `of` is one, as in `predict`.
 
         What the features cannot carry is unrelated between different inputs. Memory $O(n^2 q^2)$, or $O(n q^2)$.
         """
-        x = self._check_inputs(x)
-        return _covariance(self._linear_model, x, self._seen(x, resolve_budget(None)), joint)
+        x, linear = self._check_inputs(x), self._through(of)
+        return _covariance(linear, x, _see(linear, x, resolve_budget(None)), joint)
 
     @checked(traceable=True)
-    def sample(self, x: ArrayLike, *, key: KeyLike, num_samples: int = 1) -> Float[Array, "s n q"]:
+    def joint(self, x: ArrayLike, *, of: Operator | Callable | None = None) -> Joint:
+        """Mean and joint covariance at sets of inputs, (..., n, d), from one Jacobian: sets are independent of each other.
+
+        Works inside `jax.jit` and `jax.vmap`, and is differentiable in x. Time: that of `predict`; memory: the features of all
+        inputs and $O(n^2 q^2)$ for each set.
+        """
+        x, width = x if isinstance(x, Tracer) else np.asarray(x), self.context_points.ndim
+        if x.ndim < width:
+            raise ValueError(f"Posterior.joint: x has shape {x.shape}; pass sets of inputs, (..., n, d)")
+        sets = x.shape[: x.ndim - width]
+        rows, linear = self._check_inputs(x.reshape(-1, *x.shape[x.ndim - width + 1 :])), self._through(of)
+        return _joint(linear, rows, _see(linear, rows, resolve_budget(None)), sets)
+
+    @checked(traceable=True)
+    def condition(
+        self, X: ArrayLike, y: ArrayLike, likelihood: Likelihood | None = None, *, of: Operator | Callable | None = None
+    ) -> "Posterior":
+        r"""The posterior given more data: in the linear model, without training and without new features.
+
+        With Gaussian noise and the refined mean it equals `laplace` on all data with the same features, `log_evidence` included.
+        With other likelihoods the new data's mode is found by Newton's method, the old data being summed up by their Gaussian
+        posterior. The network's own mean is moved by the new data as the linear model says; `log_evidence` then adds the new
+        data's density around that mean. The precision form keeps the directions that it has. The verdict, and all other
+        diagnostics, stay those of the first fit. Features come from the network as it is, so that many new data far from the
+        old ones call for a new `laplace`.
+
+        Works inside `jax.jit` and `jax.vmap` (`equinox.filter_vmap` over X and y for several hypothetical data sets).
+
+        Args:
+            X: new inputs, (n, ...).
+            y: their targets.
+            likelihood: of these targets; the posterior's own by default. Predictions keep the posterior's.
+            of: what was observed of the function, as in `predict`; then the likelihood must be given, in its units.
+
+        Time $O(n q r^2 + r^3 + r^2 p)$, memory $O(n q r + r p)$.
+
+        Example:
+            >>> later = posterior.condition(X_new, y_new)  # doctest: +SKIP
+        """
+        own = likelihood is None
+        if own and of is not None:
+            raise ValueError(
+                "Posterior.condition: likelihood is None, but the posterior's own is of values; pass the likelihood of what "
+                "the operator sees"
+            )
+        chosen = self.likelihood if likelihood is None else likelihood
+        if own and chosen.rows(slice(0, 1)) is not chosen:
+            raise ValueError(
+                f"Posterior.condition: {type(chosen).__name__} has a parameter for each training row; pass the likelihood of "
+                "the new rows as likelihood"
+            )
+        x, linear = self._check_inputs(X), self._through(of)
+        targets = self._check_targets(y, chosen, x.shape[0], linear.model.num_outputs(x), caller="condition")
+        found = condition(linear, _local(linear, x), targets, chosen)
+        rows = self.diagnostics.rows_since + x.shape[0]
+        return eqx.tree_at(
+            lambda tree: (tree.scale, tree.shift, tree.information, tree.log_evidence, tree.diagnostics.rows_since),
+            self,
+            (found.scale, found.shift, found.information, self.log_evidence + found.log_evidence, rows),
+            is_leaf=lambda leaf: leaf is None,
+        )
+
+    @checked
+    def leave_one_out(self, X: ArrayLike, y: ArrayLike, likelihood: Likelihood | None = None) -> LeaveOneOut:
+        """Each datum as all others predict it: means, variances and log densities in closed form, for Gaussian likelihoods.
+
+        Equals a new fit of the linear model for every datum, with the same features. If the mean is the network's, that is
+        taken for the mode of the linear model, which it is after training only approximately.
+
+        Args:
+            X: inputs that the posterior was fitted to or conditioned on, (n, ...); all of them or some.
+            y: their targets.
+            likelihood: of these targets; the posterior's own by default.
+
+        Time: that of `predict`, and $O(n q^2 (q + r))$; memory: one block of rows.
+        """
+        chosen = self.likelihood if likelihood is None else likelihood
+        x = self._check_inputs(X)
+        q = self.prior.num_outputs
+        targets = self._check_targets(y, chosen, x.shape[0], q, caller="leave_one_out")
+        if chosen.noise((x.shape[0], q)) is None:
+            raise ValueError(
+                f"Posterior.leave_one_out: {type(chosen).__name__} has no closed form; fit without the datum, or use Gaussian"
+            )
+        size, found = rows_of_data(24 * q * self.scale.shape[0], resolve_budget(None), num_rows=x.shape[0]), []
+        linear, inputs = self._linear_model, np.asarray(x)
+        for start in range(0, x.shape[0], size):
+            part = slice(start, start + size)
+            local = _local(linear, to_device(inputs[part]))
+            found.append(leave_one_out(linear, local, targets[part], chosen.rows(part), first=start))
+        return found[0] if len(found) == 1 else jax.tree.map(lambda *leaves: to_device(np.concatenate(leaves)), *found)
+
+    @checked(traceable=True)
+    def sample(
+        self, x: ArrayLike, *, key: KeyLike, num_samples: int = 1, of: Operator | Callable | None = None
+    ) -> Float[Array, "s n q"]:
         """Functions with the posterior's mean and covariance; the same key gives the same functions at any x.
+
+        With `of`, as in `predict`, the same key gives what the operator makes of the same functions.
 
         What the features cannot carry shows as white noise that belongs to the input: rough where the network is too small
         for its prior. Time: that of `predict`.
         """
-        x = self._check_inputs(x)
-        seen = self._seen(x, resolve_budget(None))
-        return jnp.moveaxis(_sample(self._linear_model, x, seen, key, np.arange(num_samples)), 1, 0)
+        x, linear = self._check_inputs(x), self._through(of)
+        seen = _see(linear, x, resolve_budget(None))
+        return jnp.moveaxis(_sample(linear, x, seen, key, np.arange(num_samples)), 1, 0)
 
     @checked(traceable=True)
     def predict_proba(
@@ -163,7 +301,7 @@ class Posterior(eqx.Module):
                 "Categorical likelihood"
             )
         x = self._check_inputs(x)
-        seen = self._seen(x, resolve_budget(None))
+        seen = _see(self._linear_model, x, resolve_budget(None))
         link = jax.nn.sigmoid if isinstance(self.likelihood, Bernoulli) else functools.partial(jax.nn.softmax, axis=-1)
         if method == "probit":
             found = _predict(self._linear_model, x, seen)
@@ -181,25 +319,48 @@ class Posterior(eqx.Module):
             )
         return x
 
+    def _check_targets(self, y, likelihood: Likelihood, num_rows: int, width: int, *, caller: str):
+        if not isinstance(likelihood, Likelihood):
+            raise TypeError(f"Posterior.{caller}: likelihood must be a Likelihood, but got {type(likelihood).__name__}")
+        if isinstance(y, Tracer):
+            return y
+        targets = likelihood.check_targets(y, num_rows=num_rows)
+        wanted = likelihood.num_outputs(targets)
+        if wanted not in (None, width):
+            raise ValueError(
+                f"Posterior.{caller}: what is predicted has {width} outputs, but {type(likelihood).__name__} needs {wanted} for this "
+                "y; change the shape of y"
+            )
+        return targets
+
     @property
-    def _linear_model(self) -> "_LinearModel":
-        return _LinearModel(
+    def _linear_model(self) -> LinearModel:
+        return LinearModel(
             self.model, self.prior, self.likelihood, self.scale, self.shift, self.information, self.context_points,
             refined=self.diagnostics.mean == "refined", missed_as_noise=self.diagnostics.missed_as_noise,
         )  # fmt: skip
 
-    def _by_convolutions(self, x) -> bool:
-        """Whether products are taken a few directions at a time, outside of `jax.jit`."""
-        traced = isinstance(x, Tracer) or isinstance(self.scale, Tracer)
-        return not traced and route(self.model, x, self.rank) == "convolutions"
-
-    def _seen(self, x, budget: float) -> "_Seen":
-        """Outputs, shift and features at all rows."""
-        if self._by_convolutions(x):
-            network, features = outputs_and_products(self.model, x, self.scale, budget=budget)
-            return _Seen(network, push_forward(self.model, x, self.shift[None], budget=budget)[:, :, 0], features)
-        rows = rows_per_block(self.model, x, self.rank, budget)
-        return map_rows(functools.partial(_see_block, self._linear_model), x, rows=rows)
+    def _through(self, of: Operator | Callable | None) -> LinearModel:
+        """The linear model of what an operator makes of the function."""
+        linear, operator = self._linear_model, as_operator(of)
+        if isinstance(operator, Value):
+            return linear
+        concrete, stated = not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(self)), True
+        # Also where x is traced: what is known of the operator does not depend on it.
+        with jax.ensure_compile_time_eval() if concrete else contextlib.nullcontext():
+            if concrete:
+                operator = settle(operator, self.model, self.prior, np.asarray(self.context_points))
+            if not operator.linear:
+                base = linear_model(self.model, self.prior if linear.refined else None, self.shift)
+                operator = Tangent(operator, PointFunction(base))
+            if concrete:
+                stated = is_stated(self.prior, operator, np.asarray(self.context_points))
+        return dataclasses.replace(
+            linear,
+            model=self.model.through(operator),
+            prior=SeenPrior(self.prior, operator, stated),
+            likelihood=None,
+        )
 
     @property
     def misfit_to_noise(self) -> float | None:
@@ -227,95 +388,36 @@ class Posterior(eqx.Module):
         )
 
     def __repr__(self) -> str:
-        return f"Posterior({self.model.name}, {self.model.num_params} weights, rank {self.rank}, {self.diagnostics.form} form)"
+        return f"Posterior({self.model.name}, {self.model.num_params} weights, rank {self.diagnostics.rank}, {self.diagnostics.form} form)"
 
 
-class _Seen(NamedTuple):
-    """What the linearised network sees at n inputs.
-
-    Attributes:
-        network: f(x), (n, q).
-        moved: J(x) s, (n, q).
-        features: J(x) S, (n, q, r).
-    """
-
-    network: Float[Array, "n q"]
-    moved: Float[Array, "n q"]
-    features: Float[Array, "n q r"]
+def _by_convolutions(linear: LinearModel, x) -> bool:
+    """Whether products are taken a few directions at a time, outside of `jax.jit`."""
+    traced = isinstance(x, Tracer) or isinstance(linear.scale, Tracer)
+    return not traced and route(linear.model, x, linear.scale.shape[0]) == "convolutions"
 
 
-class _Local(NamedTuple):
-    """The process at each of n inputs.
-
-    Attributes:
-        mean: of the function, (n, q).
-        features: a(x) J(x) S, (n, q, r).
-        unexplained: u(x), (n, q).
-    """
-
-    mean: Float[Array, "n q"]
-    features: Float[Array, "n q r"]
-    unexplained: Float[Array, "n q"]
-
-    @property
-    def variance(self) -> Float[Array, "n q"]:
-        """Of the function."""
-        return jnp.sum(self.features**2, axis=2) + self.unexplained
+def _see(linear: LinearModel, x, budget: float) -> Seen:
+    """Outputs, shift and features at all rows."""
+    if _by_convolutions(linear, x):
+        network, features = outputs_and_products(linear.model, x, linear.scale, budget=budget)
+        return Seen(network, push_forward(linear.model, x, linear.shift[None], budget=budget)[:, :, 0], features)
+    rows = rows_per_block(linear.model, x, linear.scale.shape[0], budget)
+    return map_rows(functools.partial(see_block, linear), x, rows=rows)
 
 
-class _LinearModel(eqx.Module):
-    """The parts of a posterior that predictions need: nothing in it forces a new program for a new posterior.
-
-    Attributes:
-        model: see `Posterior`.
-        prior: see `Posterior`.
-        likelihood: see `Posterior`.
-        scale: see `Posterior`.
-        shift: see `Posterior`.
-        information: see `Posterior`.
-        context_points: see `Posterior`.
-        refined: whether the mean is the refined one.
-        missed_as_noise: whether data tell nothing of what the features miss.
-    """
-
-    model: Model
-    prior: Prior
-    likelihood: Likelihood
-    scale: Float[Array, "r p"]
-    shift: Float[Array, " p"]
-    information: Float[Array, " r"] | None
-    context_points: Float[Array, "m ..."]
-    refined: bool = eqx.field(static=True)
-    missed_as_noise: bool = eqx.field(static=True)
-
-    def at(self, x, seen: "_Seen") -> _Local:
-        """The process at inputs, from what the network sees there."""
-        network, moved, features = seen
-        if self.information is None:
-            return _Local(network + moved, features, jnp.zeros_like(network))
-        squares, stated = features**2, self.prior.variance(x).astype(features.dtype)
-        carried, implied = jnp.sum(squares, axis=2), jnp.sum(squares * self.information, axis=2)
-        # Inside the root nothing is zero, also where a branch is not taken: its derivative would be infinite.
-        above = implied > stated
-        shrink = jnp.where(above, jnp.sqrt(jnp.where(above, stated / jnp.where(above, implied, 1.0), 1.0)), 1.0)
-        unexplained = jnp.maximum(stated - implied, 0.0)
-        if not self.missed_as_noise:
-            seen_by_data = jnp.where(implied > 0, carried / jnp.where(implied > 0, implied, 1.0), 1.0)
-            unexplained = unexplained * jnp.minimum(seen_by_data, 1.0)
-        mean = self.prior.mean_at(x) + shrink * moved if self.refined else network
-        return _Local(mean, shrink[:, :, None] * features, unexplained)
-
-    def noise_variance(self, local: _Local) -> Float[Array, "n t"] | None:
-        """Variance of new targets around the function."""
-        noise, width = self.likelihood.noise_variance(local.mean), local.mean.shape[1]
-        if noise is None or noise.shape[1] == width:
-            return noise
-        # Heteroscedastic noise is itself uncertain: E[exp(2 g)] for Gaussian g.
-        return noise * jnp.exp(2 * local.variance[:, noise.shape[1] :])
+def _local(linear: LinearModel, x) -> Local:
+    """The process at all rows; their number is rounded up on the way, so that other data share the program."""
+    count, budget = x.shape[0], resolve_budget(None)
+    if isinstance(x, Tracer) or isinstance(linear.scale, Tracer) or _by_convolutions(linear, x):
+        return local_at(linear, x, _see(linear, x, budget))
+    x = pad_rows(np.asarray(x), -(-count // _ROWS_MULTIPLE) * _ROWS_MULTIPLE)
+    found = local_at(linear, x, _see(linear, x, budget))
+    return Local(*(np.asarray(part)[:count] for part in found))
 
 
 @eqx.filter_jit
-def _predict(linear: _LinearModel, x, seen: _Seen) -> Prediction:
+def _predict(linear: LinearModel, x, seen: Seen) -> Prediction:
     local = linear.at(x, seen)
     points, flat = (values.reshape(values.shape[0], -1) for values in (linear.context_points, x))
     outside = jnp.any((flat < jnp.min(points, axis=0)) | (flat > jnp.max(points, axis=0)), axis=1)
@@ -324,22 +426,12 @@ def _predict(linear: _LinearModel, x, seen: _Seen) -> Prediction:
 
 
 @eqx.filter_jit
-def _see_block(linear: _LinearModel, x) -> _Seen:
-    model, scale, shift = linear.model, linear.scale, linear.shift
-    if route(model, x, scale.shape[0]) == "rows":
-        network, rows = outputs_and_jacobian(model, x)
-        return _Seen(network, (rows @ shift).reshape(network.shape), (rows @ scale.T).reshape(*network.shape, -1))
-    moved = push_forward_block(model, x, shift[None])[:, :, 0]
-    return _Seen(model(x), moved, push_forward_block(model, x, scale))
+def _predict_block(linear: LinearModel, x) -> Prediction:
+    return _predict(linear, x, see_block(linear, x))
 
 
 @eqx.filter_jit
-def _predict_block(linear: _LinearModel, x) -> Prediction:
-    return _predict(linear, x, _see_block(linear, x))
-
-
-@eqx.filter_jit
-def _covariance(linear: _LinearModel, x, seen: _Seen, joint: bool):
+def _covariance(linear: LinearModel, x, seen: Seen, joint: bool):
     local = linear.at(x, seen)
     outputs = jnp.eye(seen.network.shape[1], dtype=seen.network.dtype)
     if not joint:
@@ -351,7 +443,19 @@ def _covariance(linear: _LinearModel, x, seen: _Seen, joint: bool):
 
 
 @eqx.filter_jit
-def _sample(linear: _LinearModel, x, seen: _Seen, key, numbers) -> Float[Array, "n s q"]:
+def _joint(linear: LinearModel, x, seen: Seen, sets: tuple[int, ...]) -> Joint:
+    size = x.shape[0] // int(np.prod(sets, dtype=int)) if 0 not in sets else 0
+    local = linear.at(x, seen)
+    each = Local(*(part.reshape(*sets, -1, *part.shape[1:]) for part in local))
+    flat = x.reshape(*sets, size, -1)
+    same = jnp.all(flat[..., :, None, :] == flat[..., None, :, :], axis=-1)
+    outputs = jnp.eye(seen.network.shape[1], dtype=seen.network.dtype)
+    unexplained = jnp.einsum("...nq,...nm,qp->...nqmp", each.unexplained, same, outputs)
+    return Joint(each.mean, jnp.einsum("...nqr,...mpr->...nqmp", each.features, each.features) + unexplained)
+
+
+@eqx.filter_jit
+def _sample(linear: LinearModel, x, seen: Seen, key, numbers) -> Float[Array, "n s q"]:
     """Functions by their numbers, at n inputs."""
     local = linear.at(x, seen)
     q, dtype = local.mean.shape[1], local.mean.dtype

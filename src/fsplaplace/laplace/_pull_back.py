@@ -13,7 +13,7 @@ from fsplaplace.laplace._features import View, view
 from fsplaplace.laplace._problem import Name, Places, Problem, evenly
 from fsplaplace.laplace._reference import Reference
 from fsplaplace.linalg import Probe, block_golub_kahan, minimum_norm_solve, normal_equations
-from fsplaplace.networks import jacobian_blocks, outputs_and_jacobian, pull_back, push_forward
+from fsplaplace.networks import jacobian_blocks, jacobian_matrix, outputs_and_jacobian, pull_back, push_forward
 
 
 class Task(NamedTuple):
@@ -76,10 +76,21 @@ def _dense(task: Task) -> PulledBack:
     """One Jacobian for everything that is looked at."""
     problem, reference, treatments = task.problem, task.reference, task.options.treatments()
     q = task.columns.shape[1]
-    joined = _Joined.of(problem.context, {"judged": reference.inputs, "places": task.places.stacked})
+    parts = reference.sample_parts
+    values = [part.inputs for part in parts if part.kind.of_values]
+    joined = _Joined.of(
+        problem.context,
+        {"judged": np.concatenate([reference.points, *values]), "places": task.places.stacked},
+    )
     outputs, jacobian = map(np.asarray, outputs_and_jacobian(problem.model, joined.points))
+    others = [np.asarray(jacobian_matrix(part.kind.model, part.inputs)) for part in parts if not part.kind.of_values]
     judged, size = _rows_of(joined.at["judged"], q), task.matrix.shape[0]
     units = _row_units(jacobian, size, q)
+    if others:
+        # Values are the first kind, so that rows of what operators see follow those of all values.
+        judged = np.concatenate([judged, len(jacobian) + np.arange(sum(map(len, others)))])
+        jacobian = np.concatenate([jacobian, *others])
+        units = np.concatenate([units, np.ones((len(jacobian) - len(units), 1))])
     solution = minimum_norm_solve(
         jacobian / units.astype(jacobian.dtype), task.matrix / units[:size],
         deltas=task.ridges, probes=judged,
@@ -151,6 +162,7 @@ def _golub_kahan(task: Task) -> PulledBack:
     others: dict[Name, View] = {
         "guard": view(model, places.guard, solution.rows, budget=budget),
         "training": view(model, places.training, solution.rows, budget=budget),
+        "new": view(model, places.new, solution.rows, budget=budget),
     }
     seen = _assembled(places, {"context": reached, **others})
     treatment = _as_noise_unless_told(task.options)

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -12,10 +13,11 @@ from jax.core import Tracer
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 from numpy.typing import ArrayLike
-from paramax import NonTrainable, unwrap
+from paramax import AbstractUnwrappable, NonTrainable, unwrap
 
 from fsplaplace.arguments import check_numbers, check_squares
 from fsplaplace.host import to_device
+from fsplaplace.operators import Operator
 
 Mask = PyTree | Callable[[str], bool]
 
@@ -29,6 +31,27 @@ class OneByOne:
     def __call__(self, params: PyTree, frozen: PyTree, x: Float[Array | np.ndarray, "n ..."]) -> Array:
         # The lambda spares JAX from formatting the whole network for its debug information, at every trace.
         return jax.vmap(lambda row: self.one(params, frozen, row))(x)
+
+
+@dataclasses.dataclass(frozen=True)
+class Through:
+    """`call` of a network seen through an operator, one row at a time."""
+
+    call: Callable[[PyTree, PyTree, Array], Array]
+    name: str
+
+    def __call__(self, params: PyTree, frozen: PyTree, x: Float[Array | np.ndarray, "n ..."]) -> Float[Array, "n k"]:
+        inner, operator = frozen
+
+        def network(point):
+            if jnp.shape(point) != x.shape[1:]:
+                raise ValueError(
+                    f"operator {self.name} evaluates its function at an array of shape {jnp.shape(point)}, but a point has "
+                    f"shape {x.shape[1:]}; write it for one point, `lambda f: lambda x: ...`"
+                )
+            return self.call(params, inner, point[None]).reshape(-1)
+
+        return jax.vmap(lambda row: jnp.ravel(operator(network)(row)))(x)
 
 
 class Model(eqx.Module):
@@ -115,6 +138,10 @@ class Model(eqx.Module):
         """The same network at other weights."""
         return eqx.tree_at(lambda model: model.params, self, params)
 
+    def through(self, operator: Operator) -> "Model":
+        r"""The network seen through an operator: outputs $L[f(\cdot, w)](x)$ of the same weights w."""
+        return Model(self.params, (self.frozen, operator), Through(self.call, operator.name), self.name)
+
     def check_inputs(self, x: ArrayLike, *, argument: str = "X") -> Float[Array, "n ..."]:
         """Inputs in the weights' dtype, or an error that says what is wrong with them."""
         if isinstance(x, Tracer):
@@ -173,6 +200,24 @@ def _num_outputs(structure, leaves, row: tuple[int, ...]) -> int:
     return eqx.filter_eval_shape(lambda model, x: model.evaluate(model.params, x), model, inputs).shape[1]
 
 
+class Code(AbstractUnwrappable):
+    """A part of a network that is no array, an activation for instance: part of the program, not of its arguments.
+
+    Attributes:
+        part: the part.
+    """
+
+    part: Any = eqx.field(static=True)
+
+    def unwrap(self) -> Any:
+        return self.part
+
+
+def hold_code(tree: PyTree) -> PyTree:
+    """The tree with all leaves that are no arrays in `Code`, so that `jax.jit` takes it as an argument."""
+    return jax.tree.map(lambda leaf: leaf if isinstance(leaf, jax.Array | np.ndarray) else Code(leaf), tree)
+
+
 def split(tree: PyTree, mask: Mask | None, *, name: str) -> tuple[PyTree, PyTree]:
     """Bayesian weights and the rest, by a pytree of booleans or a predicate on paths such as `.layers[0].weight`.
 
@@ -181,7 +226,7 @@ def split(tree: PyTree, mask: Mask | None, *, name: str) -> tuple[PyTree, PyTree
     possible = jax.tree.map(_is_weight, tree, is_leaf=_is_fixed)
     possible = jax.tree.map(lambda keep, part: jax.tree.map(lambda _: keep, part), possible, tree)
     if mask is None:
-        return eqx.partition(tree, possible)
+        return _parted(tree, possible)
     if callable(mask):
         selected = jax.tree_util.tree_map_with_path(
             lambda path, keep: keep and bool(mask(jax.tree_util.keystr(path))), possible
@@ -193,7 +238,12 @@ def split(tree: PyTree, mask: Mask | None, *, name: str) -> tuple[PyTree, PyTree
                 f"{jax.tree.structure(tree)}; build it with jax.tree.map, or pass a function of the path"
             )
         selected = jax.tree.map(lambda wanted, keep: bool(wanted) and keep, mask, possible)
-    return eqx.partition(tree, selected)
+    return _parted(tree, selected)
+
+
+def _parted(tree: PyTree, selected: PyTree) -> tuple[PyTree, PyTree]:
+    params, rest = eqx.partition(tree, selected)
+    return params, hold_code(rest)
 
 
 def join(params: PyTree, frozen: PyTree) -> PyTree:

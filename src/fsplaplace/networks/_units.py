@@ -9,17 +9,17 @@ import numpy as np
 from gpjax.mean_functions import Constant, Zero
 from jaxtyping import Array, Float, PyTree
 from numpy.typing import ArrayLike
-from paramax import NonTrainable
+from paramax import NonTrainable, unwrap
 
 from fsplaplace.arguments import check_finite
 from fsplaplace.host import to_device
-from fsplaplace.networks._model import Model
+from fsplaplace.networks._model import Model, hold_code
 from fsplaplace.prior import Prior, moments
 
 # Points of the context region at which the prior's standard deviation is looked up: one tile of its compiled program.
+_MOST_POINTS = 256
 # Standard deviations of outputs that training reaches as fast as any.
 _REACHED = (0.05, 19.0)
-_MOST_POINTS = 256
 
 
 class Units(eqx.Module):
@@ -104,7 +104,7 @@ def in_units(
         _checked(output_scale, "output_scale", model.dtype),
         mean if mean is None or callable(mean) else Constant(jnp.asarray(mean, dtype=float)),
     )
-    return Model(model.params, (model.frozen, NonTrainable(units)), InUnits(model.call), model.name)
+    return Model(model.params, (model.frozen, hold_code(NonTrainable(units))), InUnits(model.call), model.name)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,7 +114,7 @@ class InUnits:
     call: Callable[[PyTree, PyTree, Array], Array]
 
     def __call__(self, params: PyTree, frozen: PyTree, x: Float[Array, "n ..."]) -> Float[Array, "n q"]:
-        inner, units = frozen[0], frozen[1].tree
+        inner, units = frozen[0], unwrap(frozen[1])
         return units.outputs(x, self.call(params, inner, units.inputs(x)))
 
 

@@ -32,6 +32,10 @@ def plot_calibration(
         ax: the axes; a new figure by default.
 
     Returns the axes. Above the diagonal at low levels and below it at high ones: over-confident.
+
+    Examples:
+        >>> from fsplaplace import plotting
+        >>> axes = plotting.plot_calibration([0.0, 1.0], [0.0, 0.5], [1.0, 1.0])
     """
     values = [np.asarray(part, dtype=float).ravel() for part in (y, mean, std)]
     if len({value.shape for value in values}) != 1 or values[0].size == 0:
@@ -70,6 +74,10 @@ def plot_reliability(
         ax: the axes; a new figure by default.
 
     Returns the axes; the legend states the expected calibration error, grey bars the share of points in each bin.
+
+    Examples:
+        >>> from fsplaplace import plotting
+        >>> axes = plotting.plot_reliability([0, 1], [[0.9, 0.1], [0.3, 0.7]])
     """
     truth, predicted = np.asarray(labels).ravel(), np.asarray(probabilities, dtype=float)
     error = float(expected_calibration_error(truth, predicted, num_bins=num_bins))

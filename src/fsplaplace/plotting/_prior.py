@@ -45,6 +45,9 @@ def plot_prior(
 
     Returns the axes: one, or an array of them. Needs matplotlib (extra `plots`). Time: one eigenproblem of 120
     points per panel.
+
+    Examples:
+        >>> axes = fsp.plot_prior(prior, X, y, key=jr.key(0))
     """
     if not 0 <= output < prior.num_outputs:
         raise ValueError(f"plot_prior: output is {output}, but the prior has {prior.num_outputs}; they count from 0")

@@ -47,6 +47,10 @@ def plot_regression(
         ax: the axes; a new figure by default.
 
     Returns the axes.
+
+    Examples:
+        >>> from fsplaplace import plotting
+        >>> plotting.plot_regression(posterior, X, y).get_figure().savefig(directory / "fit.png")
     """
     X, y = data_of(X, y, 1, "plot_regression")
     ax = one_axes(ax)

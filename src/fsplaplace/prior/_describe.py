@@ -48,6 +48,7 @@ def describe(
     y: ArrayLike | None = None,
     *,
     num_features: int = 1,
+    remarks: kernels.Remarks | None = None,
 ) -> Description:
     """Length scales, periods, smoothness and size of the functions a prior draws, compared with data where given.
 
@@ -56,6 +57,8 @@ def describe(
         X: inputs, (n, ...): length scales and periods are compared with their range and spacing.
         y: targets in the space of the outputs, (n,) or (n, q): the prior's standard deviation is compared with theirs.
         num_features: number of input dimensions, where X is not given.
+        remarks: what else to say, for instance `fsplaplace.holds(network, prior, context, key=key).remarks`: how much of the
+            prior a network holds.
 
     Returns a `Description`: print it. Time $O(n d)$ and a few kernel values.
     """
@@ -73,7 +76,8 @@ def describe(
         sentences += [label + text for text in said]
         warnings += [label + text for text in warned]
     said, warned = _describe_size(prior, inputs, targets, width)
-    return Description(tuple(sentences + said), tuple(warnings + warned))
+    more = remarks or kernels.Remarks()
+    return Description((*sentences, *said, *more.sentences), (*warnings, *warned, *more.warnings))
 
 
 def _outline(prior: Prior) -> str:

@@ -1,5 +1,6 @@
 """The Gaussian-process prior over the network's function: kernel, mean and outputs."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -16,8 +17,10 @@ from numpy.typing import ArrayLike
 from fsplaplace import kernels
 from fsplaplace.arguments import KeyLike, checked
 from fsplaplace.host import double_precision, itemsize, resolve_budget, rows_that_fit, to_device
+from fsplaplace.operators import Operator
 from fsplaplace.prior._factor import PriorFactor, factor_at
 from fsplaplace.prior._structure import BlockStructure, structure_of
+from fsplaplace.prior._through import SeenPrior
 
 
 class Prior(eqx.Module):
@@ -31,6 +34,10 @@ class Prior(eqx.Module):
         num_outputs: q. Taken from `kernel` where that says it, else 1.
 
     Inputs of any shape (n, ...) are flattened to (n, d) for the kernel and the mean.
+
+    Examples:
+        >>> fsp.Prior(RBF(lengthscale=0.4)).gram(jnp.zeros((1, 1))).tolist()
+        [[[1.0]]]
     """
 
     kernel: AbstractKernel | tuple[AbstractKernel, ...]
@@ -68,7 +75,7 @@ class Prior(eqx.Module):
         """One kernel for independent outputs, one kernel each, or one covariance across outputs."""
         return self.blocks.name
 
-    @property
+    @functools.cached_property
     def blocks(self) -> BlockStructure:
         """How the covariance falls into blocks: what every computation that depends on `structure` asks."""
         return structure_of(self.kernel, self.num_outputs)
@@ -85,6 +92,10 @@ class Prior(eqx.Module):
         `blocks.separated()`.
         """
         return [Prior(kernel) for kernel in self.blocks.separated().kernels]
+
+    def through(self, operator: Operator) -> SeenPrior:
+        """The prior of what a linear operator makes of the function."""
+        return SeenPrior(self, operator)
 
     @checked(traceable=True, finite=True)
     def mean_at(self, x: Float[Array, "n ..."]) -> Float[Array, "n q"]:

@@ -36,6 +36,7 @@ def check_problem(
 
 
 def check_types(model, prior, likelihood) -> None:
+    """Refuse what is not a model, a prior and a likelihood, by the argument's name."""
     for value, kind, argument in (
         (model, Model, "model"),
         (prior, Prior, "prior"),
@@ -47,6 +48,7 @@ def check_types(model, prior, likelihood) -> None:
 
 
 def check_widths(model: Model, prior: Prior | None, likelihood: Likelihood, X, targets) -> None:
+    """Refuse a network whose number of outputs is not what prior and likelihood call for."""
     try:
         width = model.num_outputs(X)
     except (TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError) as error:

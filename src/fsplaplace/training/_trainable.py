@@ -81,5 +81,5 @@ class HeldOutLoss(eqx.Module):
     targets: Array
 
     def __call__(self, trainable: tuple) -> Float[Array, ""]:
-        params, likelihood = combine(trainable, self.fixed)
+        params, likelihood, *_ = combine(trainable, self.fixed)
         return -jnp.mean(likelihood.log_prob(self.model.evaluate(params, self.X), self.targets))

@@ -107,6 +107,11 @@ def fit_prior(
         The fitted prior and likelihood in the dtypes they came in; inside, everything is float64.
 
     Time $O(n^3)$ per evaluation (about 50), memory $O(n^2)$, with b in place of n beyond `exact_rows`.
+
+    Examples:
+        >>> fitted = fsp.fit_prior(prior, X, y, key=jr.key(0), restarts=1, standard_errors=False)
+        >>> float(fitted.likelihood.scale) > 0
+        True
     """
     began = time.perf_counter()
     ready_to_compute()

@@ -1,0 +1,117 @@
+r"""The linearised network as a process: what it sees at inputs, and mean, features and missed variance there."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from fsplaplace.likelihoods import Likelihood
+from fsplaplace.networks import Model, outputs_and_jacobian, push_forward_block, route
+from fsplaplace.prior import Prior, SeenPrior
+
+
+class LinearModel(eqx.Module):
+    """The parts of a posterior that predictions need: nothing in it forces a new program for a new posterior.
+
+    Attributes:
+        model: see `Posterior`; or the network seen through an operator.
+        prior: see `Posterior`; or the prior seen through that operator.
+        likelihood: see `Posterior`; None for what is seen through an operator.
+        scale: see `Posterior`.
+        shift: see `Posterior`.
+        information: see `Posterior`.
+        context_points: see `Posterior`.
+        refined: whether the mean is the refined one.
+        missed_as_noise: whether data tell nothing of what the features miss.
+    """
+
+    model: Model
+    prior: Prior | SeenPrior
+    likelihood: Likelihood | None
+    scale: Float[Array, "r p"]
+    shift: Float[Array, " p"]
+    information: Float[Array, " r"] | None
+    context_points: Float[Array, "m ..."]
+    refined: bool = eqx.field(static=True)
+    missed_as_noise: bool = eqx.field(static=True)
+
+    def at(self, x, seen: "Seen") -> "Local":
+        """The process at inputs, from what the network sees there."""
+        network, moved, features = seen
+        if self.information is None:
+            return Local(network + moved, features, jnp.zeros_like(network))
+        squares, stated = features**2, self.prior.variance(x).astype(features.dtype)
+        carried, implied = jnp.sum(squares, axis=2), jnp.sum(squares * self.information, axis=2)
+        # Inside the root nothing is zero, also where a branch is not taken: its derivative would be infinite.
+        # A kernel that cannot be taken through an operator states nothing.
+        stated = jnp.where(jnp.isnan(stated), implied, stated)
+        above = implied > stated
+        shrink = jnp.where(above, jnp.sqrt(jnp.where(above, stated / jnp.where(above, implied, 1.0), 1.0)), 1.0)
+        unexplained = jnp.maximum(stated - implied, 0.0)
+        if not self.missed_as_noise:
+            seen_by_data = jnp.where(implied > 0, carried / jnp.where(implied > 0, implied, 1.0), 1.0)
+            unexplained = unexplained * jnp.minimum(seen_by_data, 1.0)
+        # The network's own mean is moved only by data that came after it.
+        mean = (self.prior.mean_at(x) if self.refined else network) + shrink * moved
+        return Local(mean, shrink[:, :, None] * features, unexplained)
+
+    def noise_variance(self, local: "Local") -> Float[Array, "n t"] | None:
+        """Variance of new targets around the function."""
+        if self.likelihood is None:
+            return None
+        noise, width = self.likelihood.noise_variance(local.mean), local.mean.shape[1]
+        if noise is None or noise.shape[1] == width:
+            return noise
+        # Heteroscedastic noise is itself uncertain: E[exp(2 g)] for Gaussian g.
+        return noise * jnp.exp(2 * local.variance[:, noise.shape[1] :])
+
+
+class Seen(NamedTuple):
+    """What the linearised network sees at n inputs.
+
+    Attributes:
+        network: f(x), (n, q).
+        moved: J(x) s, (n, q).
+        features: J(x) S, (n, q, r).
+    """
+
+    network: Float[Array, "n q"]
+    moved: Float[Array, "n q"]
+    features: Float[Array, "n q r"]
+
+
+class Local(NamedTuple):
+    """The process at each of n inputs.
+
+    Attributes:
+        mean: of the function, (n, q).
+        features: a(x) J(x) S, (n, q, r).
+        unexplained: u(x), (n, q).
+    """
+
+    mean: Float[Array, "n q"]
+    features: Float[Array, "n q r"]
+    unexplained: Float[Array, "n q"]
+
+    @property
+    def variance(self) -> Float[Array, "n q"]:
+        """Of the function."""
+        return jnp.sum(self.features**2, axis=2) + self.unexplained
+
+
+@eqx.filter_jit
+def see_block(linear: LinearModel, x) -> Seen:
+    """What the network sees at one block of rows."""
+    model, scale, shift = linear.model, linear.scale, linear.shift
+    if route(model, x, scale.shape[0]) == "rows":
+        network, rows = outputs_and_jacobian(model, x)
+        return Seen(network, (rows @ shift).reshape(network.shape), (rows @ scale.T).reshape(*network.shape, -1))
+    moved = push_forward_block(model, x, shift[None])[:, :, 0]
+    return Seen(model(x), moved, push_forward_block(model, x, scale))
+
+
+@eqx.filter_jit
+def local_at(linear: LinearModel, x, seen: Seen) -> Local:
+    """The process at inputs, compiled."""
+    return linear.at(x, seen)
