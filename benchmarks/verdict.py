@@ -14,7 +14,7 @@ import argparse
 import dataclasses
 import time
 import warnings
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import jax.random as jr
@@ -72,35 +72,68 @@ def draw(number: int) -> dict:
     }
 
 
-def measure(problem: dict) -> dict:
-    """Fit, and score both processes on held-out targets."""
-    key, generator = jr.key(problem["number"]), np.random.default_rng(10_000 + problem["number"])
-    labels, count, q = problem["likelihood"] != "Gaussian", problem["rows"], problem["outputs"]
+class Drawn(NamedTuple):
+    """The data of one problem, drawn from its prior.
+
+    Attributes:
+        prior: over functions.
+        likelihood: of the targets.
+        X: training inputs.
+        y: training targets.
+        x: test inputs.
+        held_out: test targets, without the offset.
+        offset: of the targets.
+        exact: the exact process at the test inputs, without the offset.
+    """
+
+    prior: fsp.Prior
+    likelihood: Any
+    X: np.ndarray
+    y: np.ndarray
+    x: np.ndarray
+    held_out: np.ndarray
+    offset: float
+    exact: "Process"
+
+
+def data(problem: dict, test_targets: int) -> Drawn:
+    """Inputs, a function of the prior, targets, and the exact process."""
+    generator, count, q = np.random.default_rng(10_000 + problem["number"]), problem["rows"], problem["outputs"]
+    offset = problem["y offset"] if problem["likelihood"] == "Gaussian" else 0.0
     kernel = KERNELS[problem["kernel"]](
         lengthscale=problem["lengthscale"], variance=4.0 if problem["likelihood"] == "Bernoulli" else 1.0
     )
-    prior = fsp.Prior(kernel, mean=0.0 if labels else problem["y offset"], num_outputs=q)
-    inputs = (
-        generator.uniform(-1, 1, (count + SETTINGS["test_targets"] // q, problem["dimension"])) + problem["x offset"]
-    )
+    prior = fsp.Prior(kernel, mean=offset, num_outputs=q)
+    inputs = generator.uniform(-1, 1, (count + test_targets // q, problem["dimension"])) + problem["x offset"]
     # What the network sees: numbers of float32.
     inputs = inputs.astype(np.float32).astype(np.float64)
     covariance = moments.gram(prior, inputs)[0]
     lower = np.linalg.cholesky(covariance + 1e-8 * np.eye(len(covariance)))
     function = lower @ generator.normal(size=(len(covariance), q))
     targets, likelihood = observe(problem, function, generator)
-    offset = 0.0 if labels else problem["y offset"]
-    X, y, x, held_out = inputs[:count], targets[:count] + offset, inputs[count:], targets[count:]
-    posterior = fit(problem, prior, likelihood, X, y, key)
-    found = posterior.predict(x)
-    found = Process(np.asarray(found.mean, float) - offset, np.asarray(found.variance, float))
     exact = exact_process(problem["likelihood"], covariance, count, targets[:count], problem["noise"])
-    loss = score(problem, exact, held_out) - score(problem, found, held_out)
-    verdict, ratio = posterior.verdict, posterior.diagnostics.ratios["new"]
+    return Drawn(
+        prior, likelihood, inputs[:count], targets[:count] + offset, inputs[count:], targets[count:], offset, exact
+    )
+
+
+def measure(problem: dict) -> dict:
+    """Fit, and score both processes on held-out targets."""
+    drawn = data(problem, SETTINGS["test_targets"])
+    posterior = fit(problem, drawn)
+    ratio = posterior.diagnostics.ratios["new"]
     return {
-        **problem, "loss": float(np.mean(loss)), "estimate": float(verdict.loss), "level": verdict.level,
+        **problem, "loss": measured_loss(problem, drawn, posterior), "estimate": float(posterior.verdict.loss),
+        "level": posterior.verdict.level,
         "implied over stated": [float(ratio.smallest), float(ratio.median), float(ratio.largest)],
     }  # fmt: skip
+
+
+def measured_loss(problem: dict, drawn: Drawn, posterior: fsp.Posterior) -> float:
+    """What the log predictive density of held-out targets loses against the exact process, in nats per target."""
+    found = posterior.predict(drawn.x)
+    process = Process(np.asarray(found.mean, float) - drawn.offset, np.asarray(found.variance, float))
+    return float(np.mean(score(problem, drawn.exact, drawn.held_out) - score(problem, process, drawn.held_out)))
 
 
 def observe(problem: dict, function: np.ndarray, generator: np.random.Generator):
@@ -114,19 +147,22 @@ def observe(problem: dict, function: np.ndarray, generator: np.random.Generator)
     return function + noise * generator.normal(size=function.shape), fsp.likelihoods.Gaussian(noise)
 
 
-def fit(problem: dict, prior: fsp.Prior, likelihood, X, y, key) -> fsp.Posterior:
-    """The posterior, with directions of no variance up to a round number, so that posteriors share programs."""
-    context = fsp.context.around(X)
-    widths = [problem["width"]] * 2
-    model = fsp.as_model(fsp.mlp(widths, prior=prior, context=context, key=key))
+def fit(problem: dict, drawn: Drawn) -> fsp.Posterior:
+    """The posterior of a network of the problem's width, trained or not."""
+    key, context = jr.key(problem["number"]), fsp.context.around(drawn.X)
+    prior, likelihood, X, y = drawn.prior, drawn.likelihood, drawn.X, drawn.y
+    model = fsp.as_model(fsp.mlp([problem["width"]] * 2, prior=prior, context=context, key=key))
     if problem["steps"]:
         trained = fsp.train(model, prior, likelihood, context, X, y, key=key, steps=problem["steps"], progress=False)
         model = trained.model
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        posterior = fsp.laplace(model, prior, likelihood, X, y, form=problem["form"])
-    added = -posterior.rank % 128
-    information = posterior.information
+        return rounded(fsp.laplace(model, prior, likelihood, X, y, form=problem["form"]))
+
+
+def rounded(posterior: fsp.Posterior) -> fsp.Posterior:
+    """With directions of no variance up to a round number, so that posteriors share programs."""
+    added, information = -posterior.rank % 128, posterior.information
     if information is not None:
         information = jnp.concatenate([information, jnp.ones(added, information.dtype)])
     scale = jnp.concatenate([posterior.scale, jnp.zeros((added, posterior.scale.shape[1]), posterior.scale.dtype)])
@@ -228,7 +264,11 @@ def main() -> None:
     parser.add_argument("--out", default="benchmarks/results")
     arguments = parser.parse_args()
     settings = {**SETTINGS, **({"problems": 2, "others": 1} if arguments.quick else {})}
-    numbers = [*range(settings["problems"]), *range(FIRST_OTHER, FIRST_OTHER + settings["others"])]
+    # Both sets grow alike, so that a run that was cut has both.
+    parts = ((0, settings["problems"]), (FIRST_OTHER, settings["others"]))
+    numbers = [
+        first + at for _, first, at in sorted((at / count, first, at) for first, count in parts for at in range(count))
+    ]
     rows, began = read_rows(arguments.out, "verdict", settings), time.perf_counter()
     for number in numbers[len(rows) :]:
         rows.append(measure(draw(number)))

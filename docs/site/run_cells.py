@@ -49,4 +49,7 @@ def _execute(body: str, source: Path, space: dict[str, Any]) -> Any:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    given, kept = map(Path, sys.argv[1:])
+    # The example is run without arguments of its own.
+    sys.argv = [str(given)]
+    main(given, kept)

@@ -222,7 +222,7 @@ def test_counts_are_judged_in_nats_of_a_count(x64):
 
 
 def test_new_inputs_are_as_far_from_the_data_as_other_draws_of_them():
-    """The median distance to the nearest row is that of a second draw, to a quarter; repeated rows are met again."""
+    """The median distance to the nearest row is that of a second draw, to a third; repeated rows are met again."""
     generator = np.random.default_rng(0)
     for dimension in (1, 3, 8):
         drawn, others = generator.normal(size=(2, 300, dimension))

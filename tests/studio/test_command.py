@@ -53,7 +53,8 @@ def test_a_long_table_is_sampled_and_its_length_is_told(tmp_path):
         (None, None, "does not exist"),
         ("", None, "0 line(s)"),
         ("a,b\n", None, "1 line(s)"),
-        ("a\n1\n2\n", None, "one column"),
+        ("a\n1\n2\n", None, "1 column(s)"),
+        ("a,b\n" + "1" * 200_000 + ",2\n", None, "not a CSV file"),
         ("a,b\n1,2\n", "c", "no column 'c'; its columns are a, b"),
     ],
 )
@@ -73,6 +74,25 @@ def test_a_mistake_is_one_sentence_and_writes_nothing(content, target, words, tm
 def test_a_target_without_a_table_is_refused(tmp_path):
     with pytest.raises(ValueError, match="there is no table"):
         write_studio(tmp_path / "s.html", target="y")
+
+
+def test_a_vector_field_needs_two_targets_and_two_inputs(tmp_path):
+    (tmp_path / "t.csv").write_text("a,b,c\n1,2,3\n4,5,6\n")
+    with pytest.raises(ValueError, match="two of each"):
+        write_studio(tmp_path / "s.html", tmp_path / "t.csv", target=["b", "c"])
+    with pytest.raises(ValueError, match="3 columns"):
+        write_studio(tmp_path / "s.html", tmp_path / "t.csv", target=["a", "b", "c"])
+
+
+def test_without_a_table_the_command_writes_the_prior_alone(tmp_path):
+    done = CliRunner().invoke(app, ["studio", "--out", str(tmp_path / "s.html"), "--no-open"])
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "s.html").read_text() == studio_page()
+
+
+def test_a_table_of_a_spreadsheet_is_read(tmp_path):
+    (tmp_path / "t.csv").write_bytes("a;b\n0,5;1\n1,5;2\n".encode("utf-16"))
+    assert given(write_studio(tmp_path / "s.html", tmp_path / "t.csv").read_text())["text"] == 'a,b\n"0,5",1\n"1,5",2\n'
 
 
 def test_bytes_that_are_no_text_are_refused(tmp_path):

@@ -405,6 +405,13 @@ def test_the_page_fits_its_window(width, page):
     assert page.run("document.documentElement.dataset.theme") == "light"
 
 
+def test_a_trend_far_from_zero_is_said_to_be_level(page):
+    drop(page, "year,v\n" + "".join(f"{1960 + i},{i % 5}\n" for i in range(30)))
+    assert "almost level" not in text(page, "sentences")
+    choose(page, "add-terms", "Linear")
+    assert "Lines through zero are almost level where year is about 1970" in text(page, "sentences")
+
+
 def test_every_control_has_a_name(page):
     choose(page, "example", "3")
     unnamed = page.run("""[...document.querySelectorAll("button, input, select, canvas, pre")].filter((control) => !(
@@ -427,6 +434,14 @@ def test_the_command_writes_a_page_that_opens_with_its_table(browser, folder):
     assert browser.run("studio.read().inputs") == ["a"]
     assert "3,000 rows" in text(browser, "data-body")
     assert "column “town” holds text" in text(browser, "data-body")
+    # A target that holds text is said, and the page works with another.
+    browser.open(write_studio(folder / "t.html", folder / "data.csv", target="town").resolve().as_uri())
+    assert "“town” is no column of numbers" in text(browser, "messages")
+    assert browser.run("studio.read().targets") == ["level"]
+    (folder / "words.csv").write_text("a,b\nx,y\nz,w\n")
+    browser.open(write_studio(folder / "w.html", folder / "words.csv").resolve().as_uri())
+    assert "0 columns of numbers" in text(browser, "messages")
+    assert text(browser, "formula") == "Matern52"
     assert browser.errors == []
     # A target that holds text is said, and the page works with another.
     write_studio(folder / "t.html", folder / "data.csv", target="town")

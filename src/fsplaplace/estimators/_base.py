@@ -144,6 +144,10 @@ class FSPEstimator(BaseEstimator):
             return as_model(self.network)
         return as_model(mlp(list(self.network), prior=prior, context=context, key=key, activation=tanh))
 
+    def _width(self) -> int | None:
+        """Of a network that was chosen here."""
+        return self.held_.hidden[0] if isinstance(self.network, str) and self.held_.hidden else None
+
     def _validated(self, X: Any, y: Any = "no_validation", **options: Any) -> Any:
         """scikit-learn's own checks; what NumPy says to them does not name an argument, so that it is put in front."""
         try:
@@ -158,10 +162,6 @@ class FSPEstimator(BaseEstimator):
             foreign = isinstance(values, np.ma.MaskedArray) or type(values).__module__.partition(".")[0] == "torch"
             if foreign or getattr(getattr(values, "dtype", None), "kind", "f") in "mMV":
                 check_readable(values, f"{type(self).__name__}: {name}")
-
-    def _width(self) -> int | None:
-        """Of a network that was chosen here."""
-        return self.held_.hidden[0] if isinstance(self.network, str) and self.held_.hidden else None
 
     def _points(self, X) -> tuple[Float[np.ndarray, "k d"], int]:
         """Checked and scaled inputs, padded to a round number of rows, and how many of them there are."""

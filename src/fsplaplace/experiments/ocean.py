@@ -224,8 +224,9 @@ class Ocean(Experiment):
                 axis.quiver(*readings.T, color=_figures.RED, scale=9, width=0.007)
                 axis.set_title(f"{cell.method}: {title}, readings red", fontsize=7)
             for axis, name, title in ((spread, "std", "norm of the std"), (error, "squared_error", "squared error")):
-                image = axis.tricontourf(*position.T, np.asarray(curve[name]), levels=levels[name], cmap="viridis")
-                figure.colorbar(image, ax=axis).ax.tick_params(labelsize=6)
+                east, north = position.T
+                image = axis.tricontourf(east, north, np.asarray(curve[name]), levels=levels[name], cmap="viridis")
+                figure.colorbar(image, ax=axis, format="%.2f", ticks=levels[name][::4]).ax.tick_params(labelsize=6)
                 axis.plot(*readings[:, :2].T, ".", color=_figures.RED, ms=3)
                 axis.set_title(f"{cell.method}: {title}", fontsize=7)
             for axis in (test, mean, spread, error):

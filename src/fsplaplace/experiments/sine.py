@@ -252,11 +252,19 @@ def _scores(found: Gaussians, exact: Gaussians, stated: Float[np.ndarray, "n 1"]
     }
 
 
+def _reach(outcome: Outcome) -> float:
+    """How far data and bands of the exact process lie from zero."""
+    exact = outcome.curves["exact"]
+    band = np.abs(exact["mean"]) + 2 * np.asarray(exact["std"])
+    return float(max(np.max(band), np.max(np.abs(outcome.curves["y"]))))
+
+
 def _draw(outcomes: Mapping[Cell, Outcome], group: str):
     compared = group.startswith("methods")
     # As many columns as fill every row: a figure with empty panels looks like one with missing results.
     columns = 5 if group == "context-points" else next(c for c in (4, 3, 5, 2) if len(outcomes) % c == 0 or c == 2)
     figure, axes = _figures.panels(len(outcomes), columns=min(len(outcomes), columns), width=3.0, height=2.2)
+    reach = 1.05 * max(_reach(outcome) for outcome in outcomes.values())
     for axis, (cell, outcome) in zip(axes, outcomes.items(), strict=True):
         name = REFINED if cell.method == "FSP-Laplace" else cell.method
         curve, panel, exact = outcome.curves, outcome.curves["panels"][name], outcome.curves["exact"]
@@ -272,7 +280,11 @@ def _draw(outcomes: Mapping[Cell, Outcome], group: str):
         axis.plot(curve["X"], curve["y"], "o", color=_figures.GREY, ms=1.8, alpha=0.6, label="data")
         title = cell.method if compared else cell.task
         axis.set(
-            title=f"{title}\nstd {error:.2g} RMSE from the GP's", xlabel="x", ylabel="y", ylim=(-4, 4), xlim=(-2, 2)
+            title=f"{title}\nstd {error:.2g} RMSE from the GP's",
+            xlabel="x",
+            ylabel="y",
+            ylim=(-reach, reach),
+            xlim=(-2, 2),
         )
         axis.title.set_fontsize(7)
     handles, labels = axes[0].get_legend_handles_labels()

@@ -77,9 +77,9 @@ def load(
         path: the file.
         model: the network, for its structure: a `Model`, or anything `fsplaplace.as_model` takes. Its weights, and the
             statistics it keeps fixed, are replaced by the stored ones and must have their shapes and dtypes.
-        prior: given, it takes the place of the stored one; needed where `save` left it out.
-        mean: likewise.
-        likelihood: likewise.
+        prior: takes the place of the stored one; needed if `save` left it out.
+        mean: takes the place of the stored one; needed if `save` left it out.
+        likelihood: takes the place of the stored one; needed if `save` left it out.
         secret: the one that the file was saved with; a file without that signature is refused.
 
     Raises `FileFormatError` with the reason for a file that is truncated, altered, of another kind or from a newer

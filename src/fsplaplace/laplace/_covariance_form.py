@@ -96,10 +96,11 @@ def factor_prior(problem: Problem, options: Options, solver: str) -> PriorFactor
         rank=_most_directions(problem, options, solver), rtol=cut.rtol, captured=cut.captured, memory_budget=problem.budget,
     )  # fmt: skip
     if options.rank is None and problem.noise is not None:
-        hidden = float(1 - factor.captured) * float(np.mean(stated)) / float(np.min(typical(problem.noise.variance)))
+        captured = float(factor.captured)
+        hidden = (1 - captured) * float(np.mean(stated)) / float(np.min(typical(problem.noise.variance)))
         if hidden > _choices.HIDDEN_DIRECTIONS:
             warnings.warn(
-                f"laplace: {factor.rank} directions hold {100 * float(factor.captured):.4g} % of the prior variance at "
+                f"laplace: {factor.rank} directions hold {100 * captured:.4g} % of the prior variance at "
                 f"{problem.context.shape[0]} context points; what is missing is {hidden:.2g} times the noise variance. Pass a "
                 "larger rank, or fewer context points",
                 CapacityWarning, stacklevel=4,

@@ -13,7 +13,7 @@ from fsplaplace.host import one_blas_thread, ready_to_compute, resolve_budget
 from fsplaplace.laplace._choices import Options, num_training
 from fsplaplace.laplace._covariance_form import covariance_form
 from fsplaplace.laplace._data import Rows, check_rows
-from fsplaplace.laplace._observed import all_inputs, observe
+from fsplaplace.laplace._observed import all_inputs, observe, warn_if_outside
 from fsplaplace.laplace._posterior import Posterior
 from fsplaplace.laplace._precision_form import precision_form
 from fsplaplace.laplace._problem import Problem, default_context, default_guards, distinct, with_training
@@ -21,6 +21,7 @@ from fsplaplace.likelihoods import Likelihood
 from fsplaplace.networks import Model
 from fsplaplace.observations import Observation, check_observations
 from fsplaplace.prior import Prior
+from fsplaplace.training import check_types
 
 
 @checked
@@ -107,7 +108,8 @@ def laplace(
         (20, 1)
     """
     ready_to_compute()
-    values = None if X is None and also else check_rows(model, prior, likelihood, X, y)
+    check_types(model, prior, likelihood)
+    values = None if X is None and y is None else check_rows(model, prior, likelihood, X, y)
     observed = observe(model, prior, likelihood, values, check_observations(also, caller="laplace"))
     data = all_inputs(observed)
     options = Options(mean, rank, rtol, delta, solver, passes, missed_as_noise)
@@ -117,10 +119,13 @@ def laplace(
         points = default_context(model, data, key)
     else:
         points = distinct(_checked(model, context_points, data, "context_points"))
+    enforced = points
     if include_training and form == "covariance":
         points = with_training(points, data, most=num_training(points.shape[0], prior.num_outputs), key=key)
     given = guard_points is not None
     guards = _checked(model, guard_points, data, "guard_points") if given else default_guards(points, data, key)
+    for kind in observed:
+        warn_if_outside(kind, enforced)
     problem = Problem(model, prior, likelihood, observed, data, points, guards, given, resolve_budget(memory_budget))
     with one_blas_thread():
         posterior = precision_form(problem, rank) if form == "precision" else covariance_form(problem, options)

@@ -1,23 +1,23 @@
 """What `laplace` will do and what it will cost, before it is done."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import equinox as eqx
 import jax.random as jr
 import numpy as np
-from jaxtyping import PRNGKeyArray
 from numpy.typing import ArrayLike
 from rich.table import Table
 
 from fsplaplace import networks
-from fsplaplace.arguments import checked
+from fsplaplace.arguments import KeyLike, checked
 from fsplaplace.context import Data
 from fsplaplace.host import format_bytes, itemsize, resolve_budget, table_text
 from fsplaplace.laplace import _choices, _cost
 from fsplaplace.laplace._choices import Options
 from fsplaplace.laplace._data import num_rows_and_example
 from fsplaplace.networks import Held, Model, route, rows_per_block
+from fsplaplace.observations import Observation, check_observations
 from fsplaplace.prior import Prior, plan_factor
 
 
@@ -88,16 +88,17 @@ class Plan(eqx.Module):
 def plan(
     model: Model,
     prior: Prior,
-    X: ArrayLike | Iterable,
+    X: ArrayLike | Iterable | None,
     context_points: ArrayLike,
     *,
+    also: Sequence[Observation] | None = None,
     rank: int | None = None,
     solver: Literal["auto", "dense", "normal-equations", "golub-kahan"] = "auto",
     passes: int = 3,
     include_training: bool = True,
     memory_budget: float | None = None,
     holds: bool = False,
-    key: PRNGKeyArray | None = None,
+    key: KeyLike | None = None,
 ) -> Plan:
     """What `laplace` does with these arguments in the covariance form, from shapes alone.
 
@@ -106,6 +107,7 @@ def plan(
         prior: as for `laplace`.
         X: as for `laplace`; only its shape is read.
         context_points: as for `laplace`; only their shape is read, unless `holds`.
+        also: as for `laplace`; only shapes are read.
         rank: as for `laplace`. If the prior turns out to have fewer directions, less is needed.
         solver: as for `laplace`.
         passes: as for `laplace`.
@@ -122,7 +124,9 @@ def plan(
     """
     if rank is not None and rank < prior.num_outputs:
         raise ValueError(f"plan: rank is {rank}; pass {prior.num_outputs} or more, one for each output")
-    (n, x), points = num_rows_and_example(X), np.asarray(context_points)
+    kinds = [] if X is None and also else [num_rows_and_example(X)]
+    kinds += [num_rows_and_example(each.X) for each in check_observations(also, caller="plan")]
+    n, x, points = sum(rows for rows, _ in kinds), kinds[0][1], np.asarray(context_points)
     if points.ndim < 2 or points.shape[0] == 0 or n == 0:
         raise ValueError(
             f"plan: X has {n} rows and context_points shape {points.shape}; pass at least one row of each, as (n, d)"

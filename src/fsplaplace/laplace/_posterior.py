@@ -340,6 +340,11 @@ class Posterior(eqx.Module):
             refined=self.diagnostics.mean == "refined", missed_as_noise=self.diagnostics.missed_as_noise,
         )  # fmt: skip
 
+    def tangent(self, operator: Operator) -> Tangent:
+        """The operator, which need not be linear, to first order around the posterior's mean."""
+        base = linear_model(self.model, self.prior if self.diagnostics.mean == "refined" else None, self.shift)
+        return Tangent(operator, PointFunction(base))
+
     def _through(self, of: Operator | Callable | None) -> LinearModel:
         """The linear model of what an operator makes of the function."""
         linear, operator = self._linear_model, as_operator(of)
@@ -351,8 +356,7 @@ class Posterior(eqx.Module):
             if concrete:
                 operator = settle(operator, self.model, self.prior, np.asarray(self.context_points))
             if not operator.linear:
-                base = linear_model(self.model, self.prior if linear.refined else None, self.shift)
-                operator = Tangent(operator, PointFunction(base))
+                operator = self.tangent(operator)
             if concrete:
                 stated = is_stated(self.prior, operator, np.asarray(self.context_points))
         return dataclasses.replace(

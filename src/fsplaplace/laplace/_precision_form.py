@@ -31,22 +31,26 @@ def precision_form(problem: Problem, rank: int | None) -> Posterior:
     clock.finish("Lanczos")
 
     pulled = pull_back(model, points, jnp.asarray(inverse_factor, model.dtype), budget=budget)
-    singular, basis = _thin_svd(pulled)
+    left, singular, basis = _thin_svd(pulled)
     keep = int(jnp.sum(singular > jnp.sqrt(jnp.finfo(model.dtype).eps) * singular[0]))
-    singular, basis = singular[:keep], basis[:keep]
+    left, singular, basis = left[:, :keep], singular[:keep], basis[:keep]
     clock.finish("pull-back (lanczos)")
 
     # The curvature belongs where the mean is: at the network's own outputs.
     around = local_model(at_network(data_blocks(problem, basis)), np.zeros(keep))
-    residual = model(points) - prior.mean_at(points)
     prior_precision = np.asarray(singular, dtype=np.float64) ** 2
     precision = np.diag(prior_precision) + around.precision - np.eye(keep)
     eigenvalues, eigenvectors = np.linalg.eigh(precision)
     inverse_root = np.sqrt(np.divide(1.0, eigenvalues, out=np.zeros(keep), where=eigenvalues > 0))
     scale = jnp.asarray((eigenvectors * inverse_root).T, model.dtype) @ basis
-    norm = np.sum(np.einsum("mqr,mq->r", inverse_factor, residual) ** 2)
+    residual = np.asarray(model(points) - prior.mean_at(points), dtype=np.float64)
+    # The part of the whitened residual that weights can move: the rest grows with every direction that Lanczos adds.
+    reached = np.asarray(left, np.float64).T @ np.einsum("mqr,mq->r", inverse_factor, residual)
+    slope = around.gradient + np.asarray(singular, np.float64) * reached
     log_determinants = np.sum(np.log(prior_precision)) - np.linalg.slogdet(precision)[1]
-    log_evidence = -around.value - 0.5 * norm + 0.5 * log_determinants
+    # At the mode of the linearised model, as in the covariance form: training need not have arrived there.
+    to_mode = 0.5 * float(slope @ np.linalg.solve(precision, slope))
+    log_evidence = -around.value - 0.5 * float(reached @ reached) + to_mode + 0.5 * log_determinants
     where = jnp.concatenate([points, guards]) if problem.guards_given else points
     drop = _truncation(push_forward(model, where, scale, budget=budget), prior.variance(where))
     if drop == keep:
@@ -119,9 +123,8 @@ def _lanczos(prior: Prior, points, start, rank: int, dense: bool):
 
 
 @eqx.filter_jit
-def _thin_svd(rows: Float[Array, "r p"]) -> tuple[Array, Array]:
-    _, singular, basis = jnp.linalg.svd(rows, full_matrices=False)
-    return singular, basis
+def _thin_svd(rows: Float[Array, "r p"]) -> tuple[Array, Array, Array]:
+    return tuple(jnp.linalg.svd(rows, full_matrices=False))
 
 
 @eqx.filter_jit

@@ -159,10 +159,10 @@ def default_guards(points: Float[np.ndarray, "m ..."], data: Rows, key: PRNGKeyA
 
 
 def new_inputs(data: Rows, guards: Float[np.ndarray, "g ..."]) -> Float[np.ndarray, "k ..."]:
-    """Inputs like those to come: from a training input as far as another draw would be, in a direction between two others.
+    """Inputs like those to come: from a training input no farther than its sixth neighbour, in a direction between two others.
 
-    Another draw is about as far from a row as the row's nearest neighbour is: nowhere near if rows repeat. Distances are in
-    standard deviations of the columns. Guard points stand in for inputs that are no vectors, and for those of a single row.
+    They lie among the rows as another draw would: as far from the nearest, and at it if rows repeat. Distances are in standard
+    deviations of the columns. Guard points stand in for inputs that are no vectors, and for those of a single row.
     """
     if len(data.row_shape) != 1 or data.num_rows < 2:
         return evenly(guards, _choices.NUM_NEW)
@@ -173,7 +173,8 @@ def new_inputs(data: Rows, guards: Float[np.ndarray, "g ..."]) -> Float[np.ndarr
     spread = rows.std(axis=0)
     rows = rows / np.where(spread > 0, spread, 1.0)
     first, second, third = generator.integers(0, len(rows), (3, _choices.NUM_NEW))
-    distance = np.asarray(KDTree(rows).query(rows[first], 2)[0])[:, 1:]
+    nearest = min(_choices.NEIGHBOURS, len(rows) - 1)
+    distance = np.asarray(KDTree(rows).query(rows[first], nearest + 1)[0])[:, nearest:]
     direction = rows[second] - rows[third]
     length = np.linalg.norm(direction, axis=1, keepdims=True)
     # Uniform in a ball of as many dimensions as the rows fill.

@@ -106,7 +106,7 @@ def with_arrays(layer: eqx.nn.Linear, weight, bias) -> eqx.nn.Linear:
     return eqx.tree_at(lambda tree: (tree.weight, tree.bias), layer, arrays)
 
 
-def pool_of(context: Sampler, num_units: int, key: KeyLike) -> Float[np.ndarray, "k d"]:
+def pool_of(context: Sampler, num_units: int, key) -> Float[np.ndarray, "k d"]:
     """Points of the context region, in float64: far from zero float32 loses the digits of sums and means."""
     points = np.asarray(context.sample(_POOL * num_units, key=key), np.float64)
     return points.reshape(points.shape[0], -1)

@@ -27,8 +27,8 @@ class Held(eqx.Module):
         share: of a function drawn from the prior and told at `num_points` points, the share of the variance that the network
             gets right at other points, of what can be known from those points.
         loss: what the log predictive density of a new target is expected to lose against the exact process, in nats, given
-            100 targets. Of all these numbers it predicts best how far the trained network's posterior is from the exact one
-            (`benchmarks/results/width.md`).
+            100 targets. It ranks networks much as the divergence from the exact process after training does, and is of
+            its size (`benchmarks/results/width.md`).
         missed: the share of the prior variance that the features lack.
         covariance_error: distance of the covariance between points that the features imply from the prior's, relative.
         noise: standard deviation of those targets, in standard deviations of the prior.

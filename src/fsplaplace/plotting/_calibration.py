@@ -27,7 +27,8 @@ def plot_calibration(
 
     Args:
         y: targets.
-        mean, std: of the predictive distribution of a target: the square root of `total_variance`, with the noise.
+        mean: of the predictive distribution of a target.
+        std: of the same, with the noise: the square root of `total_variance`.
         num_levels: number of quantile levels, evenly spaced inside (0, 1).
         ax: the axes; a new figure by default.
 

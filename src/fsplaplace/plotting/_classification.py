@@ -34,7 +34,8 @@ def plot_classification(
 
     Args:
         posterior: with a Bernoulli or Categorical likelihood, over two inputs.
-        X, y: training inputs and labels, a marker for each class.
+        X: training inputs.
+        y: labels, a marker for each class.
         label: the class c.
         resolution: points along each side of the grid over the context points.
         num_samples: sampled functions behind mean and standard deviation.

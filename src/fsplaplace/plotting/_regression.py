@@ -37,7 +37,8 @@ def plot_regression(
 
     Args:
         posterior: from `fsplaplace.laplace` or a baseline: anything with `predict` and `sample`.
-        X, y: the training data, drawn as circles.
+        X: training inputs.
+        y: targets, drawn as circles.
         x: where to evaluate; 300 points across the context points by default.
         output: which output to draw.
         num_samples: how many sampled functions to draw.

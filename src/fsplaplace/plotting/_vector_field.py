@@ -25,7 +25,8 @@ def plot_vector_field(
 
     Args:
         posterior: of a function from the plane to plane vectors.
-        X, y: observed places and vectors.
+        X: observed places.
+        y: observed vectors.
         resolution: arrows along each side of the grid over the context points.
         ax: the axes; a new figure by default.
 

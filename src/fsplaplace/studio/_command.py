@@ -31,9 +31,12 @@ def write_studio(
     Returns:
         The page's path. Cost: one pass over the table.
     """
-    given = None if table is None else _given(Path(table), [target] if isinstance(target, str) else target)
-    if table is None and target is not None:
-        raise ValueError(f"studio: --target is {target!r}, but there is no table; pass a CSV file, or leave it out")
+    targets = [target] if isinstance(target, str) else list(target or [])
+    if table is None and targets:
+        raise ValueError(
+            f"studio: target is {', '.join(targets)}, but there is no table; pass a CSV file, or leave it out"
+        )
+    given = None if table is None else _given(Path(table), targets)
     page = Path(page)
     write_atomically(page, studio_page(given).encode())
     if show:
@@ -41,25 +44,40 @@ def write_studio(
     return page
 
 
-def _given(table: Path, targets: list[str] | None) -> dict[str, Any]:
-    if not table.is_file():
-        raise FileNotFoundError(f"{table} does not exist; pass a CSV file")
-    try:
-        text = table.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{table} is not UTF-8 text (byte {error.start}); save it as CSV in UTF-8") from error
-    first = text.lstrip().split("\n", 1)[0]
-    rows = list(csv.reader(io.StringIO(text), delimiter=max(",;\t", key=first.count)))
-    rows = [row for row in rows if any(cell.strip() for cell in row)]
+def _given(table: Path, targets: list[str]) -> dict[str, Any]:
+    """What the page opens with, or an error for a table that it could show nothing of."""
+    rows = _rows(table)
     if len(rows) < 2:
         raise ValueError(f"{table} has {len(rows)} line(s); pass a CSV file with a header and rows of numbers")
     names = [name.strip() for name in rows[0]]
-    for target in targets or []:
+    for target in targets:
         if target not in names:
             raise ValueError(f"{table} has no column {target!r}; its columns are {', '.join(names)}")
-    if len(names) < 2:
-        raise ValueError(f"{table} has one column, {names[0]!r}; the studio needs at least one input and one target")
-    return {"file": table.name, "text": _sampled(rows), "rows": len(rows) - 1, "targets": targets}
+    if len(targets) > 2:
+        raise ValueError(f"studio: target names {len(targets)} columns; pass one, or two for a vector field")
+    if len(names) < max(2, 2 * len(targets)):
+        raise ValueError(
+            f"{table} has {len(names)} column(s); pass a table with a target and an input, or with two of each for a "
+            "vector field"
+        )
+    return {"file": table.name, "text": _sampled(rows), "rows": len(rows) - 1, "targets": targets or None}
+
+
+def _rows(table: Path) -> list[list[str]]:
+    """The cells of all lines that are not blank, with commas, semicolons or tabs between them."""
+    if not table.is_file():
+        raise FileNotFoundError(f"{table} does not exist; pass a CSV file")
+    raw = table.read_bytes()
+    try:
+        text = raw.decode("utf-16" if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{table} is not UTF-8 text (byte {error.start}); save it as CSV in UTF-8") from error
+    first = text.lstrip().split("\n", 1)[0]
+    try:
+        lines = list(csv.reader(io.StringIO(text), delimiter=max(",;\t", key=first.count)))
+    except csv.Error as error:
+        raise ValueError(f"{table} is not a CSV file: {error}") from error
+    return [row for row in lines if any(cell.strip() for cell in row)]
 
 
 def _sampled(rows: list[list[str]]) -> str:

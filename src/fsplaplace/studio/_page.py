@@ -83,7 +83,7 @@ def _variable(module: str) -> str:
 
 
 def _part(name: str) -> str:
-    return (files(__package__) / "page" / name).read_text(encoding="utf-8")
+    return (files("fsplaplace.studio") / "page" / name).read_text(encoding="utf-8")
 
 
 def _hash(text: str) -> str:

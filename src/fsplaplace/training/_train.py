@@ -28,7 +28,7 @@ from fsplaplace.prior import Prior
 from fsplaplace.training._checks import check_context, check_jitter
 from fsplaplace.training._loop import Objective, minimise
 from fsplaplace.training._observed import TrainingRows, observed_rows
-from fsplaplace.training._problem import check_problem
+from fsplaplace.training._problem import check_problem, check_types
 from fsplaplace.training._trainable import HeldOutLoss, adam, combine, hold_out, partition
 
 # Training rows at which a checkpoint's run is compared with this one, and where in units of the outputs the
@@ -130,7 +130,10 @@ def train(
     """
     ready_to_compute()
     also = check_observations(also, caller="train")
-    data = None if X is None and also else check_problem(model, prior, likelihood, X, y)
+    check_types(model, prior, likelihood)
+    if X is None and y is None and not also:
+        raise ValueError("train: X is None and there are no observations; pass X and y, or also=[Observation(...)]")
+    data = None if X is None and y is None else check_problem(model, prior, likelihood, X, y)
     check_jitter(jitter)
     kinds, held_out = [], None
     if data is not None:

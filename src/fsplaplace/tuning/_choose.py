@@ -64,7 +64,9 @@ def choose_prior(
     """Fit every candidate by `fit_prior` on the same rows and rank them by log marginal likelihood.
 
     Args:
-        X, y, likelihood: as in `fit_prior`.
+        X: as in `fit_prior`.
+        y: as in `fit_prior`.
+        likelihood: as in `fit_prior`.
         candidates: priors or kernels by name; RBF, Matérn-1/2, 3/2, 5/2 and rational quadratic by default.
         num_outputs: of the priors made from kernels.
         key: the same for all, so that they see the same subsets.

@@ -7,7 +7,7 @@ export function plotField(canvas, scene, colours) {
   const { context, width, height } = freshCanvas(canvas);
   if (width < 60 || height < 60) return;
   const small = isSmall(height);
-  const room = { left: 46, right: width - 10, top: small ? 6 : 24, bottom: height - (small ? 20 : 34) };
+  const room = { left: 46, right: width - 10, top: small ? 6 : 28, bottom: height - (small ? 20 : 34) };
   const span = [0, 1].map((k) => 1.2 * (scene.high[k] - scene.low[k] || 1));
   const from = [0, 1].map((k) => scene.low[k] - span[k] / 12);
   // One unit is as long in both directions only if that leaves both readable; data of unlike units fill the frame.

@@ -43,11 +43,17 @@ function look(load) {
 }
 
 async function lookAtFile(file) {
-  const text = await file.text().catch((error) => error);
+  const text = await decoded(file).catch((error) => error);
   look(() => {
     if (text instanceof Error) throw new Error(`${file.name} cannot be read: ${text.message}`);
     return withTable(readTable(text, file.name));
   });
+}
+
+/** The text of a file: UTF-8, or UTF-16 as spreadsheets save it. */
+async function decoded(file) {
+  const bytes = new Uint8Array(await file.arrayBuffer()), start = `${bytes[0]},${bytes[1]}`;
+  return new TextDecoder({ "255,254": "utf-16le", "254,255": "utf-16be" }[start] ?? "utf-8").decode(bytes);
 }
 
 /** Shows what the address holds; else the data that the page was made with; else the prior alone. */
@@ -58,7 +64,7 @@ function start() {
   } catch (error) {
     wrong = error.message;
   }
-  if (page.table || given) look(() => withTable(page.table ?? readTable(given.text, given.file, given.rows), { targets: given?.targets, wanted }));
+  if (page.table || given) look(() => withTable(page.table ?? readTable(given.text, given.file, given.rows), { targets: page.table ? page.state.targets : given.targets, wanted }));
   else look(() => withoutTable(wanted?.mode ?? "function", wanted));
   if (!page.state) Object.assign(page, withoutTable("function")), structure();
   if (wrong) complain(wrong);

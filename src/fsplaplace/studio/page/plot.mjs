@@ -1,7 +1,7 @@
 // Curves on a canvas: axes in the data's own units, a band, functions, and the data.
 
 // Room for numbers and names of the axes; a small canvas shows numbers only.
-const MARGIN = { left: 52, right: 10, top: 24, bottom: 34 };
+const MARGIN = { left: 52, right: 10, top: 28, bottom: 34 };
 const SMALL = { left: 44, right: 6, top: 6, bottom: 20 };
 
 /** Colours of the page as the style sheet has them now. */
@@ -104,7 +104,7 @@ export function axes(context, frame, { px, py, x, y, labels, small }, colours) {
   };
   context.textAlign = "right";
   context.textBaseline = "middle";
-  for (const { at, text } of ticks(...y, Math.max(2, Math.round((frame.bottom - frame.top) / 55)))) {
+  for (const { at, text } of ticks(...y, Math.max(3, Math.round((frame.bottom - frame.top) / 55)))) {
     const place = Math.round(py(at)) + 0.5;
     grid([frame.left, place], [frame.right, place]);
     context.fillText(text, frame.left - 6, place);
@@ -123,7 +123,7 @@ export function axes(context, frame, { px, py, x, y, labels, small }, colours) {
   context.textBaseline = "bottom";
   context.fillText(shortened(context, labels[0], 0.8 * (frame.right - frame.left)), frame.right, frame.bottom + 33);
   context.textAlign = "left";
-  context.fillText(shortened(context, labels[1], frame.right - frame.left), frame.left - 6, frame.top - 6);
+  context.fillText(shortened(context, labels[1], frame.right - frame.left), frame.left, frame.top - 10);
 }
 
 /** Whether a canvas of this height has room for the names of its axes. */

@@ -3,7 +3,7 @@
 import { numOutputs, pairFunction, variance } from "./covariance.mjs";
 import { element } from "./dom.mjs";
 import { KERNELS, columnsOf } from "./kernels.mjs";
-import { general, rounded } from "./numbers.mjs";
+import { readable, rounded } from "./numbers.mjs";
 import { kernelOf, slotsOf } from "./state.mjs";
 
 /** Two values are called unrelated when their correlation is this small. */
@@ -13,7 +13,7 @@ export const UNRELATED = 0.1;
 export function questionFields(state, summary, { answer, refuse }) {
   const x = summary.inputs[state.axis], y = summary.targets.join(" and ");
   const ask = (name, text, hint, placeholder) => {
-    const field = element("input", { type: "number", id: `question-${name}`, step: "any", min: 0, placeholder: general(placeholder, 3), on: {
+    const field = element("input", { type: "number", id: `question-${name}`, step: "any", min: 0, placeholder: readable(placeholder, 3), on: {
       change: (event) => {
         const number = Number(event.target.value);
         if (event.target.value.trim() === "") return;

@@ -43,8 +43,8 @@ function functionScene(name, part, picture, state, summary, rows, turn, colours)
   const held = summary.inputs.filter((_, k) => k !== axis).map((other) => `${other} ${readable(state.at[summary.inputs.indexOf(other)], 3)}`);
   const where = held.length ? `, at ${held.join(", ")}` : "";
   const words = name === "prior"
-    ? `${state.draws} ${state.draws === 1 ? "function" : "functions"} it draws; band: 95 % of values${where}`
-    : `given ${rows.numRows} rows: mean, 95 % band and ${state.draws} of its functions${where}`;
+    ? `${state.draws} of its functions; band: 95 % of values${where}`
+    : `given ${rows.numRows} rows: mean, 95 % band, draws${where}`;
   caption(name, words);
 }
 

@@ -54,7 +54,7 @@ export function rowsOf(table, inputs, targets) {
   if (usable.length < 2) throw new TableError(`only ${count(usable.length, "row")} of ${table.file} ${usable.length === 1 ? "has" : "have"} numbers in all chosen columns; choose other columns`);
   const used = pick(usable, MOST_ROWS), shown = pick(usable, MOST_SHOWN);
   const total = Math.max(table.totalRows - dropped, usable.length);
-  if (total > used.length) notes.push(`${thousands(total)} rows: evidence and posterior use a random sample of ${used.length}, the picture shows ${thousands(shown.length)}`);
+  if (total > used.length) notes.push(`${thousands(total)} rows: evidence, posterior and sentences use a random sample of ${used.length}, the picture shows ${thousands(shown.length)}`);
   const take = (rows) => ({
     x: Float64Array.from(rows.flatMap((i) => inputs.map((_, k) => chosen[k][i]))),
     width: inputs.length,

@@ -1,13 +1,15 @@
 // Everything on the page that is words: sentences, formula, Python lines, command.
 
 import { element, find } from "./dom.mjs";
+import { columnsOf } from "./kernels.mjs";
+import { readable } from "./numbers.mjs";
 import { copiedCommand, copiedPython } from "./python.mjs";
 import { describe, nameOf } from "./sentences.mjs";
 
 /** Fills the page's words from what was just drawn. */
 export function showWords({ state, summary, rows, table, picture }) {
   const said = describe(picture.kernel, state.mean, rows, summary.width);
-  const warnings = [...said.warnings, ...troubles(picture)];
+  const warnings = [...said.warnings, ...farFromZero(picture.kernel, summary), ...troubles(picture)];
   find("sentences").replaceChildren(
     ...said.sentences.map((text) => element("p", {}, capital(text))), ...warnings.map((text) => element("p", { class: "warning" }, capital(text))));
   find("formula").textContent = formulaOf(picture.kernel);
@@ -21,6 +23,19 @@ export function showWords({ state, summary, rows, table, picture }) {
 export function formulaOf(kernel) {
   const name = nameOf(kernel);
   return kernel.parts ? name.slice(1, -1) : name;
+}
+
+/** Trends go through zero: where the inputs are far from it, they are almost constants, which nobody means by a trend. */
+function farFromZero(kernel, { inputs, middle, range, width }) {
+  const trends = leavesOf(kernel).filter(({ kind }) => ["Linear", "Polynomial"].includes(kind));
+  const seen = [...new Set(trends.flatMap((trend) => columnsOf(trend, width)))].filter((k) => Math.abs(middle[k]) > 2 * range[k]);
+  return seen.map((k) => `lines through zero are almost level where ${inputs[k]} is about ${readable(middle[k], 3)}: ` +
+    `for a trend, subtract ${readable(middle[k], 3)} from ${inputs[k]} in the table`);
+}
+
+function leavesOf(kernel) {
+  if (kernel.kind === "Helmholtz") return [kernel.potential, kernel.stream].filter(Boolean).flatMap(leavesOf);
+  return kernel.parts ? kernel.parts.flatMap(leavesOf) : [kernel];
 }
 
 /** What rounding did to the matrices. */
