@@ -59,10 +59,11 @@ _FOR_EXTENSIONS = {
 
 
 class Case(NamedTuple):
-    """One call: a callable by name, the argument that is wrong, and the name of the wrong value."""
+    """One call: a callable by name, the argument that is wrong, what it should be, and the name of the wrong value."""
 
     function: str
     argument: str
+    kind: str
     value: str
 
 
@@ -138,7 +139,7 @@ _WRONG: dict[str, dict[str, Callable[[], Any]]] = {
 
 def documented(case: Case) -> bool:
     """What the documentation allows although it looks wrong."""
-    name, argument, value = case
+    name, argument, _, value = case
     if name.startswith("metrics."):
         # "Predictions of NaN give NaN, never a score"; only noise must be a number.
         return value in ("NaN inside", "infinity inside", "1e300 inside") and argument != "noise_variance"
@@ -360,10 +361,10 @@ def _cases_of(name: str, function: Callable) -> Iterator[Case]:
             if not (value == "None" and _may_be_none(parameter)) and not (
                 value == "0" and parameter.name in _FROM_ZERO
             ):
-                yield Case(name, parameter.name, value)
+                yield Case(name, parameter.name, str(kind), value)
         if kind == "array" and not traced and parameter.name in ("X", "rows", "context_points"):
             traced = True
-            yield Case(name, parameter.name, "traced by jit")
+            yield Case(name, parameter.name, kind, "traced by jit")
 
 
 # Numbers that count from zero.
@@ -429,8 +430,7 @@ def run(case: Case, function: Callable) -> dict[str, Any]:
                 lambda traced: jax.numpy.zeros(()) * (_call(function, {**arguments, case.argument: traced}) is None)
             )(given)
         else:
-            wrong = _WRONG[_kind(inspect.signature(function).parameters[case.argument]) or ""][case.value]()
-            _call(function, {**arguments, case.argument: wrong})
+            _call(function, {**arguments, case.argument: _WRONG[case.kind][case.value]()})
     except Exception as error:
         message = f"{type(error).__name__}: {error}"
         outcome = "clear" if _is_clear(error, case.argument) else "obscure"
@@ -573,7 +573,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 def tables(rows: list[dict[str, Any]]) -> str:
     trees = [row["tree"] for row in rows]
-    total = [["cases", *(row["cases"] for row in rows)]]
+    total = [["cases", *(row["cases"] for row in rows)], ["every how many-th case", *(row["every"] for row in rows)]]
     total += [[outcome, *(row["outcomes"][outcome] for row in rows)] for outcome in OUTCOMES]
     total += [
         ["longest call in seconds", *(f"{row['longest_seconds']:.1f}" for row in rows)],
@@ -636,12 +636,13 @@ def main():
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as directory:
         source = before(directory) if arguments.before else REPOSITORY / "src"
-        found = {"tree": "before" if arguments.before else "after", **summary(campaign(source, arguments.sample))}
+        tree = {"tree": "before" if arguments.before else "after", "every": arguments.sample}
+        found = {**tree, **summary(campaign(source, arguments.sample))}
     path = arguments.out / "trust.json"
     rows = {old["tree"]: old for old in (json.loads(path.read_text())["rows"] if path.exists() else [])}
     rows[found["tree"]] = found
     ordered = sorted(rows.values(), key=lambda row: row["tree"] != "before")
-    write_results(arguments.out, "trust", ordered, {"before": BEFORE, "sample": arguments.sample},
+    write_results(arguments.out, "trust", ordered, {"before": BEFORE},
                   seconds=time.perf_counter() - began, tables=tables)  # fmt: skip
     print(json.dumps({name: found[name] for name in ("cases", "outcomes", "longest_seconds", "peak_bytes")}))
 
