@@ -3,6 +3,7 @@
     python benchmarks/trust.py               # this tree, as "after"
     python benchmarks/trust.py --before      # the tree of commit 168fc86, as "before", with the same cases
     python benchmarks/trust.py --sample 5    # every fifth case only
+    python benchmarks/trust.py --here --sample 25   # as the test suite does
 
 Cases are built from signatures: one wrong value after the other for each argument of each public callable, the others being
 right. A new function is covered as soon as it is exported; one whose required arguments have no right value here is an error.
@@ -506,6 +507,12 @@ class _TooLong(BaseException):
     """A call that takes more than its time; not an `Exception`, which the call could catch."""
 
 
+def here(sample: int) -> list[dict[str, Any]]:
+    """Every `sample`-th case in this process, which none may bring down: for the test suite."""
+    known = callables()
+    return [run(case, known[case.function]) for case in cases()[::sample]]
+
+
 def campaign(source: Path, sample: int) -> list[dict[str, Any]]:
     """All cases in processes of their own; a process that dies or hangs is replaced by another for the rest.
 
@@ -622,6 +629,7 @@ def before(directory: str) -> Path:
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--before", action="store_true", help=f"run on commit {BEFORE}")
+    parser.add_argument("--here", action="store_true", help="in this process: quicker, but a crash ends it")
     parser.add_argument("--sample", type=int, default=1, help="run every n-th case")
     parser.add_argument("--out", type=Path, default=REPOSITORY / "benchmarks" / "results", help="for JSON and table")
     parser.add_argument("--list", type=int, help=argparse.SUPPRESS)
@@ -637,11 +645,12 @@ def main():
     with tempfile.TemporaryDirectory() as directory:
         source = before(directory) if arguments.before else REPOSITORY / "src"
         tree = {"tree": "before" if arguments.before else "after", "every": arguments.sample}
-        found = {**tree, **summary(campaign(source, arguments.sample))}
+        rows = here(arguments.sample) if arguments.here else campaign(source, arguments.sample)
+        found = {**tree, **summary(rows)}
     path = arguments.out / "trust.json"
-    rows = {old["tree"]: old for old in (json.loads(path.read_text())["rows"] if path.exists() else [])}
-    rows[found["tree"]] = found
-    ordered = sorted(rows.values(), key=lambda row: row["tree"] != "before")
+    columns = {old["tree"]: old for old in (json.loads(path.read_text())["rows"] if path.exists() else [])}
+    columns[found["tree"]] = found
+    ordered = sorted(columns.values(), key=lambda row: row["tree"] != "before")
     write_results(arguments.out, "trust", ordered, {"before": BEFORE},
                   seconds=time.perf_counter() - began, tables=tables)  # fmt: skip
     print(json.dumps({name: found[name] for name in ("cases", "outcomes", "longest_seconds", "peak_bytes")}))
