@@ -85,7 +85,9 @@ class Decoder:
                 f"the array {node['array']!r} has shape {array.shape} and dtype {array.dtype}, but the header says "
                 f"{node.get('shape')} and {node.get('dtype')}"
             )
-        if node.get("numpy") is True:
+        if node.get("numpy") == "number" and array.ndim == 0:
+            return array[()]
+        if node.get("numpy") in ("array", True):
             return array
         if node.get("weak") is True and array.ndim == 0:
             # A Python number becomes an array of weak type, in the width that the mode sets.

@@ -160,8 +160,8 @@ class Diagnostics(eqx.Module):
     @property
     def mean_gain(self) -> float:
         """By how much the chosen mean's score is below the other's; 0 if only one was evaluated."""
-        others = [value for name, value in self.objectives.items() if name != self.mean]
-        return min(others) - self.objectives[self.mean] if others and self.mean in self.objectives else 0.0
+        others = [float(value) for name, value in self.objectives.items() if name != self.mean]
+        return min(others) - float(self.objectives[self.mean]) if others and self.mean in self.objectives else 0.0
 
     def __str__(self) -> str:
         table = Table(title=f"FSP-Laplace, {self.form} form", show_header=False, title_justify="left")

@@ -17,13 +17,21 @@ from fsplaplace.laplace import _choices
 from fsplaplace.laplace._conditioning import condition
 from fsplaplace.laplace._diagnostics import Diagnostics, Verdict
 from fsplaplace.laplace._leave_one_out import LeaveOneOut, leave_one_out
-from fsplaplace.laplace._linear_model import LinearModel, Local, Seen, local_at, see_block
+from fsplaplace.laplace._linear_model import LinearModel, Local, Seen, local_at, local_block, see_block
 from fsplaplace.likelihoods import Bernoulli, Categorical, Likelihood
-from fsplaplace.networks import Model, map_rows, outputs_and_products, push_forward, route, rows_per_block
+from fsplaplace.networks import (
+    Model,
+    linearisation,
+    map_rows,
+    outputs_and_products,
+    push_forward,
+    route,
+    rows_per_block,
+)
 from fsplaplace.prior import Prior
 
-# Rows of new data are padded to a multiple of this: fewer programs, and a network is fast on so few.
-_ROWS_MULTIPLE = 16
+# New data of up to so many rows go through one program, padded to a multiple: fewer programs, and a network is fast on so few.
+_FEW_ROWS, _ROWS_MULTIPLE = 256, 16
 
 
 class Prediction(eqx.Module):
@@ -288,12 +296,13 @@ class Posterior(eqx.Module):
 
     def _local(self, x) -> Local:
         """The process at all rows; their number is rounded up on the way, so that other data share the program."""
-        count, budget = x.shape[0], resolve_budget(None)
-        if isinstance(x, Tracer) or isinstance(self.scale, Tracer) or self._by_convolutions(x):
-            return local_at(self._linear_model, x, self._seen(x, budget))
-        x = pad_rows(np.asarray(x), -(-count // _ROWS_MULTIPLE) * _ROWS_MULTIPLE)
-        found = local_at(self._linear_model, x, self._seen(x, budget))
-        return Local(*(np.asarray(part)[:count] for part in found))
+        count, linear = x.shape[0], self._linear_model
+        traced = isinstance(x, Tracer) or isinstance(self.scale, Tracer)
+        if not traced and count <= _FEW_ROWS and not linearisation(self.model, x).convolutional:
+            # One program and no planning: most of the time of a small update would go there.
+            found = local_block(linear, pad_rows(np.asarray(x), -(-count // _ROWS_MULTIPLE) * _ROWS_MULTIPLE))
+            return Local(*(np.asarray(part)[:count] for part in found))
+        return local_at(linear, x, self._seen(x, resolve_budget(None)))
 
     @property
     def _linear_model(self) -> LinearModel:
