@@ -1,5 +1,6 @@
 """More data and less data without a new fit: equal to the fits that they stand for."""
 
+import pickle
 from typing import NamedTuple
 
 import equinox as eqx
@@ -248,6 +249,7 @@ def test_words_of_a_verdict_are_not_passed_on_by_a_compiled_function(x64, half):
     assert str(same(other).verdict) in (str(other.verdict), f"{other.verdict.level}: its reasons stayed with the posterior that "
                                         "was passed to a compiled function")  # fmt: skip
     assert str(same(other).verdict) != str(half.verdict)
+    assert str(pickle.loads(pickle.dumps(half.verdict))) == str(half.verdict)
 
 
 def test_what_cannot_be_conditioned_on_is_refused(x64, half):

@@ -67,6 +67,9 @@ class Words(tuple):
         words.loss = loss
         return words
 
+    def __getnewargs__(self) -> tuple:
+        return tuple(self), self.loss
+
     def written_for(self, loss: float | Array | np.ndarray) -> bool:
         """Whether these sentences are about this number."""
         return bool(np.isclose(float(loss), self.loss, rtol=1e-5, equal_nan=True))

@@ -159,6 +159,15 @@ class Posterior(eqx.Module):
         rows = self._check_inputs(x.reshape(-1, *x.shape[x.ndim - width + 1 :]))
         return _joint(self._linear_model, rows, self._seen(rows, resolve_budget(None)), sets)
 
+    def local(self, x: ArrayLike) -> Local:
+        """Mean, features and unexplained variance at inputs (n, ...): all that is Gaussian about the function follows from them.
+
+        The covariance between inputs is the product of their features, and at one input the unexplained variance is added.
+        Works inside `jax.jit` and is differentiable in x. Time: that of `predict`; memory $O(n q r)$.
+        """
+        x = self._check_inputs(x)
+        return local_at(self._linear_model, x, self._seen(x, resolve_budget(None)))
+
     def condition(self, X: ArrayLike, y: ArrayLike, likelihood: Likelihood | None = None) -> "Posterior":
         r"""The posterior given more data: in the linear model, without training and without new features.
 
