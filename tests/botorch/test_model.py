@@ -201,9 +201,10 @@ def maximise(function, q):
 
 
 @pytest.mark.parametrize("name", SINGLE)
-def test_acquisition_functions_of_one_output_are_optimised(one, name):
+def test_acquisition_functions_of_one_output_are_optimised(one, fixed, name):
     q, make = SINGLE[name]
-    maximise(make(one), q)
+    # Predictive entropy search divides by variances that are zero to rounding where there is hardly any noise.
+    maximise(make(fixed[0] if name == "qPES" else one), q)
 
 
 @pytest.mark.parametrize("name", SEVERAL)
@@ -263,9 +264,12 @@ def test_state_and_copies_predict_the_same(one, two, fixed):
 
 
 def test_the_next_data_set_of_similar_size_compiles_nothing(compilations):
+    """With a given prior; `fit_prior` compiles for every number of rows."""
+    prior = fsp.Prior(Matern52(lengthscale=LENGTHS))
+
     def iterate(n):
         points = torch.rand(n, 2, generator=torch.Generator().manual_seed(n), dtype=torch.float64)
-        model = FSPModel(points, torch.sin(5 * points[:, :1]), **SMALL)
+        model = FSPModel(points, torch.sin(5 * points[:, :1]), prior=prior, noise=NOISE, **SMALL)
         maximise(acq.qLogExpectedImprovement(model, 0.5, sampler=SAMPLER), 2)
 
     iterate(9)

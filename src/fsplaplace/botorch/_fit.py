@@ -11,9 +11,10 @@ import numpy as np
 from gpjax.kernels import AbstractKernel
 from jaxtyping import Float
 
-from fsplaplace.context import Faces, Halton, Mixture
+from fsplaplace.context import Faces, Halton, Mixture, Sampler
 from fsplaplace.estimators import WeightedRows, kernel_by_name, weighted
-from fsplaplace.laplace import Posterior, choose_context_points, laplace
+from fsplaplace.host import to_device
+from fsplaplace.laplace import Posterior, laplace
 from fsplaplace.likelihoods import Gaussian
 from fsplaplace.networks import as_model, mlp
 from fsplaplace.prior import Prior
@@ -23,6 +24,8 @@ from fsplaplace.tuning import fit_prior
 # The share of context and guard points on faces and corners of the box, where acquisition functions have their optima: of a
 # quarter the standard deviation at corners of Hartmann-6 is right, of none it is half of the prior's off.
 _SHARE_ON_FACES = 0.25
+# Fewer directions than this are not worth a program of their own.
+_SMALLEST_RANK = 128
 # Guard points: as many as `laplace` draws by itself.
 _NUM_GUARDS = 200
 # Noise that is looked for if it is unknown, in units of the targets: the start of `fit_prior`.
@@ -87,12 +90,33 @@ def fit_surrogate(
             model = train(
                 model, prior, observed, cover, rows.X, rows.y, key=train_key, steps=settings.steps, progress=False
             ).model
-        points = choose_context_points(X, settings.num_context, key=points_key, cover=cover)
+        points = _context_points(X, rows.X.shape[0] + settings.num_context, cover, points_key)
         posterior = laplace(
             model, prior, observed, rows.X, rows.y, context_points=points, include_training=False, mean="refined",
-            guard_points=np.asarray(cover.sample(_NUM_GUARDS, key=guard_key)), key=guard_key,
+            guard_points=np.asarray(cover.sample(_NUM_GUARDS, key=guard_key)), missed_as_noise=True, key=guard_key,
         )  # fmt: skip
-        return dataclasses.replace(posterior, likelihood=likelihood)
+        return dataclasses.replace(_padded(posterior), likelihood=likelihood)
+
+
+def _context_points(X: Float[np.ndarray, "n d"], count: int, cover: Sampler, key) -> Float[np.ndarray, "m d"]:
+    """The training inputs and points of the cover, `count` in all and none of them twice: corners are drawn again and again."""
+    drawn = np.asarray(cover.sample(4 * count, key=key))
+    drawn = drawn[np.random.default_rng(0).permutation(drawn.shape[0])]
+    both = np.concatenate([X, drawn])
+    first = np.sort(np.unique(both, axis=0, return_index=True)[1])
+    return both[first[:count]]
+
+
+def _padded(posterior: Posterior) -> Posterior:
+    """With rows of zeros up to a power of two: the rank changes from fit to fit, the shapes seldom."""
+    rank = posterior.scale.shape[0]
+    more = max(_SMALLEST_RANK, 1 << (rank - 1).bit_length()) - rank
+    assert posterior.information is not None
+    return dataclasses.replace(
+        posterior,
+        scale=to_device(np.pad(np.asarray(posterior.scale), ((0, more), (0, 0)))),
+        information=to_device(np.pad(np.asarray(posterior.information), (0, more), constant_values=1.0)),
+    )
 
 
 def _prior(X, Y, variance, settings: Settings) -> tuple[Prior, Gaussian]:
