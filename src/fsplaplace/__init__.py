@@ -11,6 +11,7 @@ from fsplaplace import kernels as kernels
 from fsplaplace import likelihoods as likelihoods
 from fsplaplace import means as means
 from fsplaplace import metrics as metrics
+from fsplaplace import operators as operators
 from fsplaplace._version import __version__ as __version__
 from fsplaplace.host import cache_programs as cache_programs
 from fsplaplace.laplace import Diagnostics as Diagnostics
@@ -22,12 +23,16 @@ from fsplaplace.laplace import VerdictWarning as VerdictWarning
 from fsplaplace.laplace import laplace as laplace
 from fsplaplace.laplace import plan as plan
 from fsplaplace.networks import MLP as MLP
+from fsplaplace.networks import CapacityWarning as CapacityWarning
+from fsplaplace.networks import Held as Held
 from fsplaplace.networks import Model as Model
 from fsplaplace.networks import PrecisionWarning as PrecisionWarning
 from fsplaplace.networks import as_model as as_model
+from fsplaplace.networks import holds as holds
 from fsplaplace.networks import match_first_layer as match_first_layer
 from fsplaplace.networks import matched_first_layer as matched_first_layer
 from fsplaplace.networks import mlp as mlp
+from fsplaplace.observations import Observation as Observation
 from fsplaplace.prior import Prior as Prior
 from fsplaplace.prior import PriorFactor as PriorFactor
 from fsplaplace.training import History as History
@@ -38,6 +43,7 @@ if TYPE_CHECKING:
     from fsplaplace.estimators import FSPClassifier as FSPClassifier
     from fsplaplace.estimators import FSPRegressor as FSPRegressor
     from fsplaplace.io import FileFormatError as FileFormatError
+    from fsplaplace.io import export as export
     from fsplaplace.io import load as load
     from fsplaplace.io import save as save
     from fsplaplace.plotting import plot_prior as plot_prior
@@ -55,6 +61,7 @@ _LAZY = {
     "choose_prior": "fsplaplace.tuning",
     "describe": "fsplaplace.prior",
     "dirichlet_labels": "fsplaplace.tuning",
+    "export": "fsplaplace.io",
     "fit_prior": "fsplaplace.tuning",
     "load": "fsplaplace.io",
     "plot_prior": "fsplaplace.plotting",

@@ -1,6 +1,7 @@
 r"""What the linearised network sees at inputs: its outputs $f(x)$ and its features $\phi(x) = J(x) S_0$."""
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from fsplaplace.host import pad_rows, rows_of_data
 from fsplaplace.laplace import _choices
 from fsplaplace.laplace._choices import Treatment
 from fsplaplace.laplace._data import Part
+from fsplaplace.laplace._observed import Observed
 from fsplaplace.laplace._problem import Places, Problem
 from fsplaplace.likelihoods import Likelihood, Noise
 from fsplaplace.networks import (
@@ -23,7 +25,8 @@ from fsplaplace.networks import (
     route,
     rows_per_block,
 )
-from fsplaplace.prior import moments
+from fsplaplace.networks import Normalised as Normalised
+from fsplaplace.networks import normalise as normalise
 
 Directions = Float[Array, "r p"] | Float[np.ndarray, "r p"]
 
@@ -95,6 +98,7 @@ Blocks = Callable[[], Iterator[Block]]
 def data_blocks(
     problem: Problem, directions: Directions, *,
     missed: Treatment | None = None, places: Places | None = None, seen: View | None = None,
+    observed: tuple[Observed, ...] | None = None,
 ) -> Blocks:  # fmt: skip
     """Passes over the data with their features, in blocks that fit the budget.
 
@@ -107,19 +111,40 @@ def data_blocks(
             products stay as they are.
         places: where features are known already.
         seen: what is known there.
+        observed: the kinds of observations; those of the problem by default.
     """
-    data, q = problem.data, problem.prior.num_outputs
-    rows = rows_of_data(2 * q * directions.shape[0] * 8, problem.budget, num_rows=data.num_rows)
-    if places is not None and seen is not None and rows >= data.num_rows == places.training.shape[0]:
-        known = Part(places.training, places.targets)
-        kept = [_block(problem, known, seen.rows(places.slice("training")), problem.likelihood, missed)]
-        return lambda: iter(kept)
+    observed = problem.observed if observed is None else observed
+    if places is not None and seen is not None and problem.of_values:
+        known = _known_block(problem, directions, missed, places, seen)
+        if known is not None:
+            return lambda: iter([known])
+    streams = [_stream(problem, kind, directions, missed) for kind in observed]
+    return lambda: itertools.chain.from_iterable(stream() for stream in streams)
+
+
+def _known_block(
+    problem: Problem, directions: Directions, missed: Treatment | None, places: Places, seen: View
+) -> Block | None:
+    """The one block of data whose features were computed with the pull-back, if there is such a block."""
+    (kind,) = problem.observed
+    rows = rows_of_data(2 * kind.num_outputs * directions.shape[0] * 8, problem.budget, num_rows=kind.data.num_rows)
+    if not rows >= kind.data.num_rows == places.training.shape[0]:
+        return None
+    known = Part(places.training, places.targets)
+    return _block(kind, known, seen.rows(places.slice("training")), kind.likelihood, missed)
+
+
+def _stream(problem: Problem, kind: Observed, directions: Directions, missed: Treatment | None) -> Blocks:
+    """Passes over the data of one kind."""
+    data, q, budget = kind.data, kind.num_outputs, problem.budget / len(problem.observed)
+    rows = rows_of_data(2 * q * directions.shape[0] * 8, budget, num_rows=data.num_rows)
 
     def stream() -> Iterator[Block]:
         for part, block in data.blocks(rows):
-            likelihood = problem.likelihood if rows >= data.num_rows else problem.likelihood.rows(part)
-            found = view(problem.model, block.inputs, directions, budget=problem.budget)
-            yield _block(problem, block, found, likelihood, missed)
+            likelihood = kind.likelihood if rows >= data.num_rows else kind.likelihood.rows(part)
+            found = view(kind.model, block.inputs, directions, budget=budget)
+            _check_finite(kind, found, part)
+            yield _block(kind, block, found, likelihood, missed)
 
     if rows < data.num_rows:
         return stream
@@ -127,14 +152,23 @@ def data_blocks(
     return lambda: iter(blocks)
 
 
-def _block(problem: Problem, rows: Part, seen: View, likelihood: Likelihood, missed: Treatment | None) -> Block:
+def _check_finite(kind: Observed, found: View, rows: slice) -> None:
+    finite = np.isfinite(found.outputs).all(axis=1) & np.isfinite(found.features).all(axis=(1, 2))
+    if not np.all(finite):
+        raise FloatingPointError(
+            f"laplace: {kind.name} is NaN or infinite for {kind.model.name} at row {rows.start + int(np.argmin(finite))}; check "
+            "the operator there, or remove the row"
+        )
+
+
+def _block(kind: Observed, rows: Part, seen: View, likelihood: Likelihood, missed: Treatment | None) -> Block:
     noise, features = likelihood.noise(seen.outputs.shape), seen.features
-    if missed is not None:
-        features, unexplained = normalise(features, moments.variance(problem.prior, rows.inputs))
+    stated = kind.variance(rows.inputs) if missed is not None else None
+    if stated is not None:
+        features, unexplained = normalise(features, stated)
         if noise is not None and missed == "noise":
             noise = with_missed(noise, unexplained)
-    offset = moments.mean(problem.prior, rows.inputs)
-    return Block(seen.outputs, offset, features, np.asarray(rows.targets), likelihood, noise)
+    return Block(seen.outputs, kind.mean(rows.inputs), features, np.asarray(rows.targets), likelihood, noise)
 
 
 def with_missed(noise: Noise, unexplained: Float[np.ndarray, "n q"]) -> Noise:
@@ -142,26 +176,3 @@ def with_missed(noise: Noise, unexplained: Float[np.ndarray, "n q"]) -> Noise:
     added = unexplained / noise.variance
     log_normaliser = noise.log_normaliser - 0.5 * float(np.sum(np.log1p(added)))
     return noise._replace(variance=noise.variance * (1 + added), log_normaliser=log_normaliser)
-
-
-class Normalised(NamedTuple):
-    r"""Features whose prior variance nowhere exceeds the stated one, and what is then missing to it.
-
-    Attributes:
-        features: $a(x) \phi(x)$ with $a(x) = \min(1, \sqrt{k(x) / \lVert \phi(x) \rVert^2})$.
-        unexplained: $b(x) = \max(0, k(x) - \lVert \phi(x) \rVert^2)$, one dimension less.
-    """
-
-    features: Float[np.ndarray, "... r"]
-    unexplained: Float[np.ndarray, "..."]
-
-
-def normalise(features: Float[np.ndarray, "... r"], stated: Float[np.ndarray, "..."]) -> Normalised:
-    r"""Features $\phi$ for a prior of variance k: then $\lVert a \phi \rVert^2 + b = k$ at every input, whatever the network.
-
-    Each output has its own factor: the marginals are exact, and the covariance stays positive semi-definite, as it would with
-    a matrix for each block of correlated outputs, which would cost an eigendecomposition for every input.
-    """
-    implied = np.sum(features**2, axis=-1)
-    shrink = np.sqrt(np.divide(stated, implied, out=np.ones(implied.shape), where=implied > stated))
-    return Normalised(features * shrink[..., None], np.maximum(stated - implied, 0.0))

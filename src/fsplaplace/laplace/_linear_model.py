@@ -8,16 +8,16 @@ from jaxtyping import Array, Float
 
 from fsplaplace.likelihoods import Likelihood
 from fsplaplace.networks import Model, outputs_and_jacobian, push_forward_block, route
-from fsplaplace.prior import Prior
+from fsplaplace.prior import Prior, SeenPrior
 
 
 class LinearModel(eqx.Module):
     """The parts of a posterior that predictions need: nothing in it forces a new program for a new posterior.
 
     Attributes:
-        model: see `Posterior`.
-        prior: see `Posterior`.
-        likelihood: see `Posterior`.
+        model: see `Posterior`; or the network seen through an operator.
+        prior: see `Posterior`; or the prior seen through that operator.
+        likelihood: see `Posterior`; None for what is seen through an operator.
         scale: see `Posterior`.
         shift: see `Posterior`.
         information: see `Posterior`.
@@ -27,8 +27,8 @@ class LinearModel(eqx.Module):
     """
 
     model: Model
-    prior: Prior
-    likelihood: Likelihood
+    prior: Prior | SeenPrior
+    likelihood: Likelihood | None
     scale: Float[Array, "r p"]
     shift: Float[Array, " p"]
     information: Float[Array, " r"] | None
@@ -44,6 +44,8 @@ class LinearModel(eqx.Module):
         squares, stated = features**2, self.prior.variance(x).astype(features.dtype)
         carried, implied = jnp.sum(squares, axis=2), jnp.sum(squares * self.information, axis=2)
         # Inside the root nothing is zero, also where a branch is not taken: its derivative would be infinite.
+        # A kernel that cannot be taken through an operator states nothing.
+        stated = jnp.where(jnp.isnan(stated), implied, stated)
         above = implied > stated
         shrink = jnp.where(above, jnp.sqrt(jnp.where(above, stated / jnp.where(above, implied, 1.0), 1.0)), 1.0)
         unexplained = jnp.maximum(stated - implied, 0.0)
@@ -56,6 +58,8 @@ class LinearModel(eqx.Module):
 
     def noise_variance(self, local: "Local") -> Float[Array, "n t"] | None:
         """Variance of new targets around the function."""
+        if self.likelihood is None:
+            return None
         noise, width = self.likelihood.noise_variance(local.mean), local.mean.shape[1]
         if noise is None or noise.shape[1] == width:
             return noise

@@ -1,6 +1,9 @@
 """The posterior over functions: predictive, samples, covariance."""
 
+import contextlib
+import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Literal
 
 import equinox as eqx
@@ -9,9 +12,10 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, Bool, Float, PRNGKeyArray, UInt32
+from jaxtyping import Array, Bool, Float, UInt32
 from numpy.typing import ArrayLike
 
+from fsplaplace.arguments import KeyLike, checked
 from fsplaplace.host import pad_rows, resolve_budget, rows_of_data, to_device
 from fsplaplace.laplace import _choices
 from fsplaplace.laplace._conditioning import condition
@@ -21,6 +25,8 @@ from fsplaplace.laplace._linear_model import LinearModel, Local, Seen, local_at,
 from fsplaplace.likelihoods import Bernoulli, Categorical, Likelihood
 from fsplaplace.networks import (
     Model,
+    PointFunction,
+    linear_model,
     linearisation,
     map_rows,
     outputs_and_products,
@@ -28,7 +34,9 @@ from fsplaplace.networks import (
     route,
     rows_per_block,
 )
-from fsplaplace.prior import Prior
+from fsplaplace.operators import Operator, Tangent, Value, as_operator
+from fsplaplace.prior import Prior, SeenPrior
+from fsplaplace.training import is_stated, settle
 
 # New data of up to so many rows go through one program, padded to a multiple: fewer programs, and a network is fast on so few.
 _FEW_ROWS, _ROWS_MULTIPLE = 256, 16
@@ -121,32 +129,53 @@ class Posterior(eqx.Module):
     log_evidence: Float[Array, ""]
     diagnostics: Diagnostics
 
+    @classmethod
+    def refusal(cls, value) -> str:
+        """What an error says of a value that is no posterior."""
+        return f"must be a Posterior, but got {type(value).__name__}; call laplace first"
+
     @property
     def rank(self) -> int:
         """Number of directions with posterior variance; `scale` may have more rows, of zeros."""
         return int(self.diagnostics.rank)
 
-    def predict(self, x: ArrayLike, *, memory_budget: float | None = None) -> Prediction:
+    @checked(traceable=True)
+    def predict(
+        self, x: ArrayLike, *, of: Operator | Callable | None = None, memory_budget: float | None = None
+    ) -> Prediction:
         r"""Mean and marginal variance at inputs (n, ...), in blocks of rows that fit the budget.
+
+        Args:
+            x: where.
+            of: what to predict of the function, an operator of `fsplaplace.operators` or `lambda f: lambda x: ...`: a
+                derivative, a divergence, an integral. One that is not linear is linearised at the mean. Under `jax.jit` of a
+                posterior operators are not tried out first: state what they are, and the nodes of integrals.
+            memory_budget: bytes; a quarter of RAM by default.
 
         Works inside `jax.jit` and `jax.vmap`, and is differentiable in x. Time: one forward and r tangent passes (for one
         or two outputs a reverse pass and a matrix product); memory: $O(n q)$ and one block.
         """
-        x, budget, linear = self._check_inputs(x), resolve_budget(memory_budget), self._linear_model
-        if self._by_convolutions(x):
-            return _predict(linear, x, self._seen(x, budget))
-        rows = rows_per_block(self.model, x, self.scale.shape[0], budget)
+        x, budget, linear = self._check_inputs(x), resolve_budget(memory_budget), self._through(of)
+        if _by_convolutions(linear, x):
+            return _predict(linear, x, _see(linear, x, budget))
+        rows = rows_per_block(linear.model, x, self.scale.shape[0], budget)
         return map_rows(functools.partial(_predict_block, linear), x, rows=rows)
 
-    def covariance(self, x: ArrayLike, *, joint: bool = True) -> Float[Array, "n q n q"] | Float[Array, "n q q"]:
+    @checked(traceable=True)
+    def covariance(
+        self, x: ArrayLike, *, joint: bool = True, of: Operator | Callable | None = None
+    ) -> Float[Array, "n q n q"] | Float[Array, "n q q"]:
         """Covariance of the function between all points and outputs, or (`joint=False`) between outputs at each point.
+
+        Of what an operator makes of the function, if `of` is one, as in `predict`.
 
         What the features cannot carry is unrelated between different inputs. Memory $O(n^2 q^2)$, or $O(n q^2)$.
         """
-        x = self._check_inputs(x)
-        return _covariance(self._linear_model, x, self._seen(x, resolve_budget(None)), joint)
+        x, linear = self._check_inputs(x), self._through(of)
+        return _covariance(linear, x, _see(linear, x, resolve_budget(None)), joint)
 
-    def joint(self, x: ArrayLike) -> Joint:
+    @checked(traceable=True)
+    def joint(self, x: ArrayLike, *, of: Operator | Callable | None = None) -> Joint:
         """Mean and joint covariance at sets of inputs, (..., n, d), from one Jacobian: sets are independent of each other.
 
         Works inside `jax.jit` and `jax.vmap`, and is differentiable in x. Time: that of `predict`; memory: the features of all
@@ -156,19 +185,23 @@ class Posterior(eqx.Module):
         if x.ndim < width:
             raise ValueError(f"Posterior.joint: x has shape {x.shape}; pass sets of inputs, (..., n, d)")
         sets = x.shape[: x.ndim - width]
-        rows = self._check_inputs(x.reshape(-1, *x.shape[x.ndim - width + 1 :]))
-        return _joint(self._linear_model, rows, self._seen(rows, resolve_budget(None)), sets)
+        rows, linear = self._check_inputs(x.reshape(-1, *x.shape[x.ndim - width + 1 :])), self._through(of)
+        return _joint(linear, rows, _see(linear, rows, resolve_budget(None)), sets)
 
-    def local(self, x: ArrayLike) -> Local:
+    @checked(traceable=True)
+    def local(self, x: ArrayLike, *, of: Operator | Callable | None = None) -> Local:
         """Mean, features and unexplained variance at inputs (n, ...): all that is Gaussian about the function follows from them.
 
         The covariance between inputs is the product of their features, and at one input the unexplained variance is added.
         Works inside `jax.jit` and is differentiable in x. Time: that of `predict`; memory $O(n q r)$.
         """
-        x = self._check_inputs(x)
-        return local_at(self._linear_model, x, self._seen(x, resolve_budget(None)))
+        x, linear = self._check_inputs(x), self._through(of)
+        return local_at(linear, x, _see(linear, x, resolve_budget(None)))
 
-    def condition(self, X: ArrayLike, y: ArrayLike, likelihood: Likelihood | None = None) -> "Posterior":
+    @checked(traceable=True)
+    def condition(
+        self, X: ArrayLike, y: ArrayLike, likelihood: Likelihood | None = None, *, of: Operator | Callable | None = None
+    ) -> "Posterior":
         r"""The posterior given more data: in the linear model, without training and without new features.
 
         With Gaussian noise and the refined mean it equals `laplace` on all data with the same features, `log_evidence` included.
@@ -184,6 +217,7 @@ class Posterior(eqx.Module):
             X: new inputs, (n, ...).
             y: their targets.
             likelihood: of these targets; the posterior's own by default. Predictions keep the posterior's.
+            of: what was observed of the function, as in `predict`; then the likelihood must be given, in its units.
 
         Time $O(n q r^2 + r^3 + r^2 p)$, memory $O(n q r + r p)$.
 
@@ -191,15 +225,20 @@ class Posterior(eqx.Module):
             >>> later = posterior.condition(X_new, y_new)  # doctest: +SKIP
         """
         own = likelihood is None
+        if own and of is not None:
+            raise ValueError(
+                "Posterior.condition: likelihood is None, but the posterior's own is of values; pass the likelihood of what "
+                "the operator sees"
+            )
         chosen = self.likelihood if likelihood is None else likelihood
         if own and chosen.rows(slice(0, 1)) is not chosen:
             raise ValueError(
                 f"Posterior.condition: {type(chosen).__name__} has a parameter for each training row; pass the likelihood of "
                 "the new rows as likelihood"
             )
-        x = self._check_inputs(X)
-        targets = self._check_targets(y, chosen, x.shape[0], caller="condition")
-        found = condition(self._linear_model, self._local(x), targets, chosen)
+        x, linear = self._check_inputs(X), self._through(of)
+        targets = self._check_targets(y, chosen, x.shape[0], linear.model.num_outputs(x), caller="condition")
+        found = condition(linear, _local(linear, x), targets, chosen)
         rows = self.diagnostics.rows_since + x.shape[0]
         return eqx.tree_at(
             lambda tree: (tree.scale, tree.shift, tree.information, tree.log_evidence, tree.diagnostics.rows_since),
@@ -208,6 +247,7 @@ class Posterior(eqx.Module):
             is_leaf=lambda leaf: leaf is None,
         )
 
+    @checked
     def leave_one_out(self, X: ArrayLike, y: ArrayLike, likelihood: Likelihood | None = None) -> LeaveOneOut:
         """Each datum as all others predict it: means, variances and log densities in closed form, for Gaussian likelihoods.
 
@@ -223,7 +263,8 @@ class Posterior(eqx.Module):
         """
         chosen = self.likelihood if likelihood is None else likelihood
         x = self._check_inputs(X)
-        targets, q = self._check_targets(y, chosen, x.shape[0], caller="leave_one_out"), self.prior.num_outputs
+        q = self.prior.num_outputs
+        targets = self._check_targets(y, chosen, x.shape[0], q, caller="leave_one_out")
         if chosen.noise((x.shape[0], q)) is None:
             raise ValueError(
                 f"Posterior.leave_one_out: {type(chosen).__name__} has no closed form; fit without the datum, or use Gaussian"
@@ -232,27 +273,31 @@ class Posterior(eqx.Module):
         linear, inputs = self._linear_model, np.asarray(x)
         for start in range(0, x.shape[0], size):
             part = slice(start, start + size)
-            local = self._local(to_device(inputs[part]))
+            local = _local(linear, to_device(inputs[part]))
             found.append(leave_one_out(linear, local, targets[part], chosen.rows(part), first=start))
         return found[0] if len(found) == 1 else jax.tree.map(lambda *leaves: to_device(np.concatenate(leaves)), *found)
 
-    def sample(self, x: ArrayLike, *, key: PRNGKeyArray, num_samples: int = 1) -> Float[Array, "s n q"]:
+    @checked(traceable=True)
+    def sample(
+        self, x: ArrayLike, *, key: KeyLike, num_samples: int = 1, of: Operator | Callable | None = None
+    ) -> Float[Array, "s n q"]:
         """Functions with the posterior's mean and covariance; the same key gives the same functions at any x.
+
+        With `of`, as in `predict`, the same key gives what the operator makes of the same functions.
 
         What the features cannot carry shows as white noise that belongs to the input: rough where the network is too small
         for its prior. Time: that of `predict`.
         """
-        if num_samples < 1:
-            raise ValueError(f"Posterior.sample: num_samples is {num_samples}; pass 1 or more")
-        x = self._check_inputs(x)
-        seen = self._seen(x, resolve_budget(None))
-        return jnp.moveaxis(_sample(self._linear_model, x, seen, key, np.arange(num_samples)), 1, 0)
+        x, linear = self._check_inputs(x), self._through(of)
+        seen = _see(linear, x, resolve_budget(None))
+        return jnp.moveaxis(_sample(linear, x, seen, key, np.arange(num_samples)), 1, 0)
 
+    @checked(traceable=True)
     def predict_proba(
         self,
         x: ArrayLike,
         *,
-        key: PRNGKeyArray | None = None,
+        key: KeyLike | None = None,
         num_samples: int = 1000,
         method: Literal["monte-carlo", "probit"] = "monte-carlo",
     ) -> Float[Array, "n c"]:
@@ -266,12 +311,8 @@ class Posterior(eqx.Module):
                 f"Posterior.predict_proba: {type(self.likelihood).__name__} has no classes; use predict, or a Bernoulli or "
                 "Categorical likelihood"
             )
-        if method not in ("monte-carlo", "probit"):
-            raise ValueError(f"Posterior.predict_proba: method is {method!r}; pass 'monte-carlo' or 'probit'")
-        if num_samples < 1:
-            raise ValueError(f"Posterior.predict_proba: num_samples is {num_samples}; pass 1 or more")
         x = self._check_inputs(x)
-        seen = self._seen(x, resolve_budget(None))
+        seen = _see(self._linear_model, x, resolve_budget(None))
         link = jax.nn.sigmoid if isinstance(self.likelihood, Bernoulli) else functools.partial(jax.nn.softmax, axis=-1)
         if method == "probit":
             found = _predict(self._linear_model, x, seen)
@@ -289,29 +330,19 @@ class Posterior(eqx.Module):
             )
         return x
 
-    def _check_targets(self, y, likelihood: Likelihood, num_rows: int, *, caller: str):
+    def _check_targets(self, y, likelihood: Likelihood, num_rows: int, width: int, *, caller: str):
         if not isinstance(likelihood, Likelihood):
             raise TypeError(f"Posterior.{caller}: likelihood must be a Likelihood, but got {type(likelihood).__name__}")
         if isinstance(y, Tracer):
             return y
         targets = likelihood.check_targets(y, num_rows=num_rows)
-        wanted, width = likelihood.num_outputs(targets), self.prior.num_outputs
+        wanted = likelihood.num_outputs(targets)
         if wanted not in (None, width):
             raise ValueError(
-                f"Posterior.{caller}: the posterior has {width} outputs, but {type(likelihood).__name__} needs {wanted} for this "
+                f"Posterior.{caller}: what is predicted has {width} outputs, but {type(likelihood).__name__} needs {wanted} for this "
                 "y; change the shape of y"
             )
         return targets
-
-    def _local(self, x) -> Local:
-        """The process at all rows; their number is rounded up on the way, so that other data share the program."""
-        count, linear = x.shape[0], self._linear_model
-        traced = isinstance(x, Tracer) or isinstance(self.scale, Tracer)
-        if not traced and count <= _FEW_ROWS and not linearisation(self.model, x).convolutional:
-            # One program and no planning: most of the time of a small update would go there.
-            found = local_block(linear, pad_rows(np.asarray(x), -(-count // _ROWS_MULTIPLE) * _ROWS_MULTIPLE))
-            return Local(*(np.asarray(part)[:count] for part in found))
-        return local_at(linear, x, self._seen(x, resolve_budget(None)))
 
     @property
     def _linear_model(self) -> LinearModel:
@@ -320,18 +351,31 @@ class Posterior(eqx.Module):
             refined=self.diagnostics.mean == "refined", missed_as_noise=self.diagnostics.missed_as_noise,
         )  # fmt: skip
 
-    def _by_convolutions(self, x) -> bool:
-        """Whether products are taken a few directions at a time, outside of `jax.jit`."""
-        traced = isinstance(x, Tracer) or isinstance(self.scale, Tracer)
-        return not traced and route(self.model, x, self.scale.shape[0]) == "convolutions"
+    def tangent(self, operator: Operator) -> Tangent:
+        """The operator, which need not be linear, to first order around the posterior's mean."""
+        base = linear_model(self.model, self.prior if self.diagnostics.mean == "refined" else None, self.shift)
+        return Tangent(operator, PointFunction(base))
 
-    def _seen(self, x, budget: float) -> Seen:
-        """Outputs, shift and features at all rows."""
-        if self._by_convolutions(x):
-            network, features = outputs_and_products(self.model, x, self.scale, budget=budget)
-            return Seen(network, push_forward(self.model, x, self.shift[None], budget=budget)[:, :, 0], features)
-        rows = rows_per_block(self.model, x, self.scale.shape[0], budget)
-        return map_rows(functools.partial(see_block, self._linear_model), x, rows=rows)
+    def _through(self, of: Operator | Callable | None) -> LinearModel:
+        """The linear model of what an operator makes of the function."""
+        linear, operator = self._linear_model, as_operator(of)
+        if isinstance(operator, Value):
+            return linear
+        concrete, stated = not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(self)), True
+        # Also where x is traced: what is known of the operator does not depend on it.
+        with jax.ensure_compile_time_eval() if concrete else contextlib.nullcontext():
+            if concrete:
+                operator = settle(operator, self.model, self.prior, np.asarray(self.context_points))
+            if not operator.linear:
+                operator = self.tangent(operator)
+            if concrete:
+                stated = is_stated(self.prior, operator, np.asarray(self.context_points))
+        return dataclasses.replace(
+            linear,
+            model=self.model.through(operator),
+            prior=SeenPrior(self.prior, operator, stated),
+            likelihood=None,
+        )
 
     @property
     def misfit_to_noise(self) -> float | None:
@@ -360,6 +404,31 @@ class Posterior(eqx.Module):
 
     def __repr__(self) -> str:
         return f"Posterior({self.model.name}, {self.model.num_params} weights, rank {self.diagnostics.rank}, {self.diagnostics.form} form)"
+
+
+def _by_convolutions(linear: LinearModel, x) -> bool:
+    """Whether products are taken a few directions at a time, outside of `jax.jit`."""
+    traced = isinstance(x, Tracer) or isinstance(linear.scale, Tracer)
+    return not traced and route(linear.model, x, linear.scale.shape[0]) == "convolutions"
+
+
+def _see(linear: LinearModel, x, budget: float) -> Seen:
+    """Outputs, shift and features at all rows."""
+    if _by_convolutions(linear, x):
+        network, features = outputs_and_products(linear.model, x, linear.scale, budget=budget)
+        return Seen(network, push_forward(linear.model, x, linear.shift[None], budget=budget)[:, :, 0], features)
+    rows = rows_per_block(linear.model, x, linear.scale.shape[0], budget)
+    return map_rows(functools.partial(see_block, linear), x, rows=rows)
+
+
+def _local(linear: LinearModel, x) -> Local:
+    """The process at all rows; their number is rounded up on the way, so that other data share the program."""
+    count, traced = x.shape[0], isinstance(x, Tracer) or isinstance(linear.scale, Tracer)
+    if not traced and count <= _FEW_ROWS and not linearisation(linear.model, x).convolutional:
+        # One program and no planning: most of the time of a small update would go there.
+        found = local_block(linear, pad_rows(np.asarray(x), -(-count // _ROWS_MULTIPLE) * _ROWS_MULTIPLE))
+        return Local(*(np.asarray(part)[:count] for part in found))
+    return local_at(linear, x, _see(linear, x, resolve_budget(None)))
 
 
 @eqx.filter_jit

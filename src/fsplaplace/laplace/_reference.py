@@ -1,5 +1,6 @@
 """The reference that every choice is judged by: the prior, and the exact Gaussian process, off the context set."""
 
+import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -13,7 +14,9 @@ from fsplaplace.host import in_float64
 from fsplaplace.laplace import _choices
 from fsplaplace.laplace._choices import Treatment
 from fsplaplace.laplace._features import View, normalise
+from fsplaplace.laplace._observed import Observed
 from fsplaplace.laplace._problem import Places, Problem, evenly
+from fsplaplace.operators import value
 from fsplaplace.prior import Prior, moments
 
 
@@ -41,22 +44,36 @@ class Divergence(NamedTuple):
     symmetric: float
 
 
+class SamplePart(NamedTuple):
+    """Some rows of one kind.
+
+    Attributes:
+        kind: what was observed.
+        inputs: where.
+    """
+
+    kind: Observed
+    inputs: Float[np.ndarray, "s ..."]
+
+
 class Sample(NamedTuple):
     """Some of the data, and the exact process conditioned on them.
 
     Attributes:
-        inputs: of these rows.
+        parts: their inputs, kind by kind.
         targets: their targets, flattened.
         noise: the variance of their noise.
-        exact: the process given them, at the judged guard points and then at `inputs`.
-        stated: the prior, at the same places.
+        exact: the process given them: the function at the judged guard points, and then what was observed at the inputs.
+        stated: the prior, of the same.
+        new_noise: variance of the noise of a new target, for each of the same.
     """
 
-    inputs: Float[np.ndarray, "s ..."]
+    parts: tuple[SamplePart, ...]
     targets: Float[np.ndarray, " sq"]
     noise: Float[np.ndarray, " sq"]
     exact: Moments
     stated: Moments
+    new_noise: Float[np.ndarray, " kq"]
 
 
 class Reference(NamedTuple):
@@ -67,9 +84,13 @@ class Reference(NamedTuple):
         witnesses: which points of the place "context" the two means are compared at as well.
         points: the judged guard points.
         covariance: the prior's, at those points, (gq, gq).
-        exact: the process for new targets given the data (or 1,000 of many targets), at the judged points and then at the
-            witnesses; None unless the noise is Gaussian.
-        sample: a small problem of the same kind, on which ridges are compared; None unless the noise is Gaussian.
+        exact: the process for new values given the data (or 1,000 of many targets), at the judged points and then at the
+            witnesses; None unless all noise is Gaussian and the kernel can be taken through all operators.
+        sample: a small problem of the same kind, on which ridges are compared; None with `exact`.
+        noise: variance of the noise of new values, for each output.
+        complete: whether the exact process was given all data.
+        new: the process for the function at the place "new", given all data; of many values, those nearby. None with `exact`,
+            and for many observations through operators.
     """
 
     judged: Int[np.ndarray, " g"]
@@ -78,11 +99,14 @@ class Reference(NamedTuple):
     covariance: Float[np.ndarray, "gq gq"]
     exact: Moments | None
     sample: Sample | None
+    noise: Float[np.ndarray, " q"]
+    complete: bool
+    new: Moments | None
 
     @property
-    def inputs(self) -> Float[np.ndarray, "k ..."]:
-        """The judged points and the inputs of the sample: where `divergence` needs features."""
-        return self.points if self.sample is None else np.concatenate([self.points, self.sample.inputs])
+    def sample_parts(self) -> tuple[SamplePart, ...]:
+        """The rows of the sample, kind by kind: where `divergence` needs features besides the judged points."""
+        return () if self.sample is None else self.sample.parts
 
     def compared(self, seen: View, places: Places) -> View:
         """Of what is seen in all places, the judged points and then the witnesses."""
@@ -107,7 +131,7 @@ class Reference(NamedTuple):
         target at each judged point and at each input of the sample. Time $O(k r^2)$.
 
         Args:
-            features: $\Phi$ at `inputs`, as pulled back.
+            features: $\Phi$ at the judged points and then of the `sample_parts`, as pulled back.
             missed: how prior variance that they miss is treated.
         """
         sample = self.sample
@@ -126,7 +150,7 @@ class Reference(NamedTuple):
             carried = np.sum(features**2, axis=1)
             unexplained = unexplained * np.divide(variance, carried, out=np.ones_like(carried), where=carried > 0)
         found = Moments(offset + residual @ whitened, variance + unexplained)
-        return divergence(sample.exact, found, typical(sample.noise))
+        return divergence(sample.exact, found, sample.new_noise)
 
     def best_treatment(self, features: Float[np.ndarray, "kq r"], treatments: tuple[Treatment, ...]) -> Treatment:
         """How missed variance is treated: what loses less log predictive density, or the first if nobody can say."""
@@ -139,7 +163,7 @@ class Reference(NamedTuple):
         as any from the exact process if there is one.
 
         Args:
-            candidates: features at `inputs` for each ridge.
+            candidates: features at the judged points and then of the `sample_parts`, for each ridge.
             treatments: of missed variance; each candidate has the better of them.
         """
         divergences, errors = [], []
@@ -154,42 +178,143 @@ class Reference(NamedTuple):
         return int(np.argmin(np.where(as_good, errors, np.inf)))
 
 
-def reference_at(problem: Problem, places: Places) -> Reference:
+def reference_at(problem: Problem, places: Places, observed: tuple[Observed, ...] | None = None) -> Reference:
     """The reference at guard points and some of the context. Time cubic in the number of targets, of which at most 2,000
-    are used, or 1,000 evenly spaced ones."""
-    prior, data, noise = problem.prior, problem.data, problem.noise
-    n, q = data.num_rows, prior.num_outputs
+    are used, or 1,000 evenly spaced ones.
+
+    Args:
+        problem: the problem.
+        places: where the guard points and the context are.
+        observed: the kinds of observations; those of the problem by default.
+    """
+    prior, kinds = problem.prior, problem.observed if observed is None else observed
+    q = prior.num_outputs
     judged = evenly(np.arange(len(places.guard)), _choices.MOST_JUDGED_ROWS // q)
     witnesses = evenly(np.arange(len(places.context)), _choices.MOST_WITNESS_ROWS // q)
     points = places.guard[judged]
-    if noise is None:
-        return Reference(judged, witnesses, points, moments.covariance(prior, points), None, None)
-    rows = evenly(np.arange(n), _choices.num_targets(n, q) // q)
-    given = data.take(rows)
-    everywhere = np.concatenate([points, places.context[witnesses], given.inputs])
-    stated = _Joint(moments.mean(prior, everywhere).ravel(), moments.covariance(prior, everywhere))
-    targets, variance = np.asarray(given.targets, dtype=np.float64).ravel(), noise.variance[rows].ravel()
-    size, before = points.shape[0] * q, (points.shape[0] + witnesses.size) * q
-    # Positions among `rows` of the few that ridges are compared on, and where each of their targets is.
-    few = evenly(np.arange(rows.size), _choices.SAMPLE_TARGETS // q)
-    kept = (few[:, None] * q + np.arange(q)).ravel()
-    exact = stated.given(before + kept, targets[kept], variance[kept])
-    function = exact if few.size == rows.size else stated.given(before + np.arange(targets.size), targets, variance)
+    if not all(kind.noise is not None and kind.stated for kind in kinds):
+        covariance = moments.covariance(prior, points)
+        return Reference(judged, witnesses, points, covariance, None, None, np.full(q, math.nan), False, None)
+    given = [_Given.of(kind, share) for kind, share in zip(kinds, _shares(kinds), strict=True)]
+    where = np.concatenate([points, places.context[witnesses], places.new])
+    stated = _joint(problem, where, given)
+    size, compared = points.shape[0] * q, (points.shape[0] + witnesses.size) * q
+    before = where.shape[0] * q
+    targets, noise = (
+        np.concatenate(each) for each in zip(*((part.targets, part.noise) for part in given), strict=True)
+    )
+    # The few rows that ridges are compared on, and where each of their targets is.
+    few = [
+        evenly(np.arange(len(part.inputs)), each) for part, each in zip(given, _shares(kinds, few=True), strict=True)
+    ]
+    starts = np.cumsum([0, *(part.targets.size for part in given)])
+    kept = np.concatenate([start + part.positions(rows) for part, start, rows in zip(given, starts, few, strict=False)])
+    exact = stated.given(before + kept, targets[kept], noise[kept])
+    everything = kept.size == targets.size
+    function = exact if everything else stated.given(before + np.arange(targets.size), targets, noise)
     shown = np.concatenate([np.arange(size), before + kept])
+    of_new = _noise_of_values(problem, given)
+    usual = [
+        np.tile(typical(part.noise.reshape(-1, part.width)), rows.size) for part, rows in zip(given, few, strict=True)
+    ]
+    complete, new = all(len(part.inputs) == part.kind.data.num_rows for part in given), None
+    if complete:
+        new = Moments(function.mean[compared:before], function.variance[compared:before])
+    elif problem.of_values:
+        new = near_data(problem, places.new)
     return Reference(
         judged=judged,
         witnesses=witnesses,
         points=points,
         covariance=stated.covariance[:size, :size],
-        exact=Moments(function.mean[:before], function.variance[:before] + typical(variance)),
+        exact=Moments(function.mean[:compared], function.variance[:compared] + np.tile(of_new, compared // q)),
         sample=Sample(
-            inputs=given.inputs[few],
+            parts=tuple(SamplePart(part.kind, part.inputs[rows]) for part, rows in zip(given, few, strict=True)),
             targets=targets[kept],
-            noise=variance[kept],
+            noise=noise[kept],
             exact=Moments(exact.mean[shown], exact.variance[shown]),
             stated=Moments(stated.mean[shown], np.diagonal(stated.covariance)[shown]),
+            new_noise=np.concatenate([np.tile(of_new, size // q), *usual]),
         ),
+        noise=of_new,
+        complete=complete,
+        new=new,
     )
+
+
+class _Given(NamedTuple):
+    """The rows of one kind that the exact process is conditioned on.
+
+    Attributes:
+        kind: what was observed.
+        inputs: where.
+        targets: flattened.
+        noise: the variance of their noise.
+    """
+
+    kind: Observed
+    inputs: Float[np.ndarray, "s ..."]
+    targets: Float[np.ndarray, " sk"]
+    noise: Float[np.ndarray, " sk"]
+
+    @classmethod
+    def of(cls, kind: Observed, most: int) -> "_Given":
+        rows = evenly(np.arange(kind.data.num_rows), most)
+        part = kind.data.take(rows)
+        assert kind.noise is not None
+        targets = np.asarray(part.targets, dtype=np.float64)
+        return cls(kind, part.inputs, targets.ravel(), kind.noise.variance[rows].ravel())
+
+    @property
+    def width(self) -> int:
+        """Targets of each row."""
+        return self.kind.num_outputs
+
+    def positions(self, rows: Int[np.ndarray, " k"]) -> Int[np.ndarray, " kq"]:
+        """Where the targets of some rows are among the flattened ones."""
+        return (rows[:, None] * self.width + np.arange(self.width)).ravel()
+
+
+def _shares(kinds: tuple[Observed, ...], *, few: bool = False) -> list[int]:
+    """For each kind the most rows that the exact process is given: all where that is cheap."""
+    total = sum(kind.num_targets for kind in kinds)
+    targets = _choices.SAMPLE_TARGETS if few else _choices.num_targets(total, 1)
+    share = min(1.0, targets / total)
+    # A few boundary values say more than thousands of residuals: they are not thinned out with those.
+    least = _choices.FEWEST_OF_A_KIND if len(kinds) > 1 else 1
+    return [
+        min(
+            max(round(share * kind.num_targets) // kind.num_outputs, least),
+            max(1, _choices.MOST_EVALUATIONS // kind.operator.num_evaluations),
+        )
+        for kind in kinds
+    ]
+
+
+def _joint(problem: Problem, where: Float[np.ndarray, "k ..."], given: list[_Given]) -> "_Joint":
+    """The prior of the function at some points and of what was observed."""
+    prior = problem.prior
+    if problem.of_values:
+        everywhere = np.concatenate([where, given[0].inputs])
+        return _Joint(moments.mean(prior, everywhere).ravel(), moments.covariance(prior, everywhere))
+    parts = [(value, where), *((part.kind.operator, part.inputs) for part in given)]
+    means = [moments.mean(prior, where), *(part.kind.mean(part.inputs) for part in given)]
+    return _Joint(np.concatenate([each.ravel() for each in means]), moments.covariance_of(prior, parts))
+
+
+def _noise_of_values(problem: Problem, given: list[_Given]) -> Float[np.ndarray, " q"]:
+    """Of those observed; else of the likelihood of new values; else a share of the prior variance."""
+    q = problem.prior.num_outputs
+    for part in given:
+        if part.kind.of_values:
+            return typical(part.noise.reshape(-1, q))
+    noise = problem.likelihood.noise_variance(np.zeros((1, q)))
+    if noise is not None:
+        return np.broadcast_to(typical(np.asarray(noise, np.float64)), (q,))
+    return _choices.LATENT_NOISE * moments.variance(problem.prior, problem.context[:1])[0]
+
+
+_TO_EXACT = "distance to the exact GP"
 
 
 class MeanScores(NamedTuple):
@@ -202,6 +327,11 @@ class MeanScores(NamedTuple):
 
     criterion: str
     scores: dict[str, float]
+
+    @property
+    def against_exact(self) -> bool:
+        """Whether scores are distances to the exact process, in standard deviations of a new target."""
+        return self.criterion == _TO_EXACT
 
     @property
     def best(self) -> str:
@@ -229,7 +359,7 @@ def score_means(
             name: float(np.sqrt(np.mean((values.ravel() - exact.mean) ** 2 / exact.variance)))
             for name, values in means.items()
         }
-        return MeanScores("distance to the exact GP", distances)
+        return MeanScores(_TO_EXACT, distances)
     count = reference.points.shape[0]
     values = np.stack([values[:count] for values in means.values()])
     norms = np.asarray(in_float64(_half_squared_norms)(prior, reference.points, values))
@@ -251,7 +381,29 @@ class _Joint(NamedTuple):
         return Moments(self.mean + (targets - self.mean[at]) @ gain, np.maximum(variance, 0.0))
 
 
-def divergence(exact: Moments, found: Moments, noise: float) -> Divergence:
+def near_data(problem: Problem, points: Float[np.ndarray, "k ..."]) -> Moments:
+    """The exact process of many data: at each point given the rows that the prior relates to it most.
+
+    Time cubic in those rows, for each point; linear in n.
+    """
+    prior, data, q = problem.prior, problem.data, problem.prior.num_outputs
+    assert problem.noise is not None
+    rows = evenly(np.arange(data.num_rows), _choices.MOST_NEIGHBOURHOOD)
+    given, noise = data.take(rows), problem.noise.variance[rows]
+    targets = np.asarray(given.targets, dtype=np.float64).reshape(len(rows), q)
+    related = moments.relation(prior, points, given.inputs)
+    most = min(max(1, _choices.SAMPLE_TARGETS // q), len(rows))
+    found = []
+    for point, relation in zip(points, related, strict=True):
+        near = np.argpartition(-relation, most - 1)[:most]
+        where = np.concatenate([point[None], given.inputs[near]])
+        joint = _Joint(moments.mean(prior, where).ravel(), moments.covariance(prior, where))
+        process = joint.given(q + np.arange(most * q), targets[near].ravel(), noise[near].ravel())
+        found.append(Moments(process.mean[:q], process.variance[:q]))
+    return Moments(*(np.concatenate(part) for part in zip(*found, strict=True)))
+
+
+def divergence(exact: Moments, found: Moments, noise: float | Float[np.ndarray, " kq"]) -> Divergence:
     """Of two processes for a new target with noise of this variance, the mean over points."""
     wanted, given = exact.variance + noise, found.variance + noise
     squared = (exact.mean - found.mean) ** 2
@@ -260,9 +412,9 @@ def divergence(exact: Moments, found: Moments, noise: float) -> Divergence:
     return Divergence(0.5 * float(forward), 0.25 * float(forward + backward))
 
 
-def typical(noise: Float[np.ndarray, " sq"]) -> float:
-    """The harmonic mean: rows that say nothing have no part in it."""
-    return 1.0 / float(np.mean(1.0 / noise))
+def typical(noise: Float[np.ndarray, "n q"]) -> Float[np.ndarray, " q"]:
+    """The harmonic mean for each output: rows that say nothing have no part in it."""
+    return 1.0 / np.mean(1.0 / noise, axis=0)
 
 
 @eqx.filter_jit

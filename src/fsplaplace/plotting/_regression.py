@@ -9,14 +9,18 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 from numpy.typing import ArrayLike
 
-from fsplaplace.plotting._axes import BLACK, GREEN, GREY, VERMILLION, inputs_of, many_axes, one_axes
+from fsplaplace.arguments import KeyLike, Range, as_key, checked
+from fsplaplace.plotting._axes import BLACK, GREEN, GREY, VERMILLION, data_of, inputs_of, many_axes, one_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _RESOLUTION = 300
+# None are drawn of zero.
+_SAMPLES = {"num_samples": Range("0 or more", least=0)}
 
 
+@checked(finite=True, ranges=_SAMPLES)
 def plot_regression(
     posterior: Any,
     X: ArrayLike,
@@ -25,7 +29,7 @@ def plot_regression(
     x: ArrayLike | None = None,
     output: int = 0,
     num_samples: int = 5,
-    key: PRNGKeyArray | None = None,
+    key: KeyLike | None = None,
     reference: Any = None,
     ax: "Axes | None" = None,
 ) -> "Axes":
@@ -33,7 +37,8 @@ def plot_regression(
 
     Args:
         posterior: from `fsplaplace.laplace` or a baseline: anything with `predict` and `sample`.
-        X, y: the training data, drawn as circles.
+        X: training inputs.
+        y: targets, drawn as circles.
         x: where to evaluate; 300 points across the context points by default.
         output: which output to draw.
         num_samples: how many sampled functions to draw.
@@ -43,7 +48,12 @@ def plot_regression(
         ax: the axes; a new figure by default.
 
     Returns the axes.
+
+    Examples:
+        >>> from fsplaplace import plotting
+        >>> plotting.plot_regression(posterior, X, y).get_figure().savefig(directory / "fit.png")
     """
+    X, y = data_of(X, y, 1, "plot_regression")
     ax = one_axes(ax)
     x = _grid(posterior, X, x, "plot_regression")
     prediction = posterior.predict(x)
@@ -58,6 +68,7 @@ def plot_regression(
     return ax
 
 
+@checked(finite=True, ranges=_SAMPLES)
 def plot_prior_and_posterior(
     posterior: Any,
     X: ArrayLike,
@@ -66,7 +77,7 @@ def plot_prior_and_posterior(
     x: ArrayLike | None = None,
     output: int = 0,
     num_samples: int = 5,
-    key: PRNGKeyArray | None = None,
+    key: KeyLike | None = None,
     ax: "Sequence[Axes] | None" = None,
 ) -> "list[Axes]":
     """The Gaussian-process prior on the left, what the data made of it on the right, on one scale.
@@ -74,6 +85,7 @@ def plot_prior_and_posterior(
     Args: as for `plot_regression`; `ax` is a pair of axes.
     """
     left, right = many_axes(ax, 2, "ax", sharey=True)
+    X, y = data_of(X, y, 1, "plot_prior_and_posterior")
     x = _grid(posterior, X, x, "plot_prior_and_posterior")
     points = jnp.asarray(x, dtype=posterior.model.dtype)
     mean = np.asarray(posterior.prior.mean_at(points))[:, output]
@@ -99,8 +111,8 @@ def _grid(posterior: Any, X: Any, x: Any, name: str) -> np.ndarray:
     return np.linspace(points.min(), points.max(), _RESOLUTION)[:, None]
 
 
-def _key(key: PRNGKeyArray | None) -> PRNGKeyArray:
-    return jr.key(0) if key is None else key
+def _key(key: KeyLike | None) -> PRNGKeyArray:
+    return jr.key(0) if key is None else as_key(key)
 
 
 def _draw_band(ax: "Axes", x: np.ndarray, mean: np.ndarray, std: np.ndarray) -> None:

@@ -1,0 +1,171 @@
+r"""Kinds of observations: values of the function, and what operators make of it, each as rows with a likelihood.
+
+An operator L that is not linear stands here as its tangent at a function g, $L[f] \approx L[g] + L'_g[f - g]$: everything else
+in this room sees operators that are linear or affine.
+"""
+
+import dataclasses
+import functools
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from fsplaplace.host import to_device
+from fsplaplace.laplace._data import Part, Rows, read_rows
+from fsplaplace.likelihoods import Likelihood, Noise
+from fsplaplace.networks import Model, PointFunction
+from fsplaplace.observations import Observation
+from fsplaplace.operators import Operator, Tangent, Value, value
+from fsplaplace.prior import Prior, moments
+from fsplaplace.training import check_widths, is_stated, settle
+
+
+@dataclasses.dataclass(frozen=True)
+class Observed:
+    """Rows of one kind.
+
+    Attributes:
+        operator: what is observed of the function; linear, or a tangent.
+        model: the network seen through it.
+        prior: of the function.
+        likelihood: of the targets.
+        data: inputs and targets.
+        stated: whether the prior variance of what is observed can be computed from the kernel.
+        name: for messages.
+    """
+
+    operator: Operator
+    model: Model
+    prior: Prior
+    likelihood: Likelihood
+    data: Rows
+    stated: bool
+    name: str
+
+    @property
+    def of_values(self) -> bool:
+        """Whether these are values of the function."""
+        return isinstance(self.operator, Value)
+
+    @property
+    def tangent(self) -> bool:
+        """Whether the operator stands for one that is not linear."""
+        return isinstance(self.operator, Tangent)
+
+    @functools.cached_property
+    def num_outputs(self) -> int:
+        """Numbers that are observed at each input."""
+        return self.prior.num_outputs if self.of_values else self.model.num_outputs(self._example)
+
+    @functools.cached_property
+    def _example(self):
+        return self.data.take(np.arange(1)).inputs
+
+    @property
+    def num_targets(self) -> int:
+        """Numbers that are observed in all."""
+        return self.data.num_rows * self.num_outputs
+
+    @functools.cached_property
+    def noise(self) -> Noise | None:
+        """Gaussian noise of all targets, or None for other likelihoods."""
+        return self.likelihood.noise((self.data.num_rows, self.num_outputs))
+
+    def mean(self, x: Float[np.ndarray, "n ..."]) -> Float[np.ndarray, "n k"]:
+        r"""$L[\mu](x)$: what is observed of the prior mean."""
+        if self.of_values:
+            return moments.mean(self.prior, x)
+        return moments.mean_of(self.prior, self.operator, x)
+
+    def variance(self, x: Float[np.ndarray, "n ..."]) -> Float[np.ndarray, "n k"] | None:
+        """Prior variance of what is observed, or None if the kernel does not say."""
+        if self.of_values:
+            return moments.variance(self.prior, x)
+        return moments.variance_of(self.prior, self.operator, x) if self.stated else None
+
+    def around(self, base: Model) -> "Observed":
+        """The same with the tangent at another function."""
+        if not isinstance(self.operator, Tangent):
+            return self
+        operator = Tangent(self.operator.inner, PointFunction(base))
+        # The network, whatever the tangent is at: its weights are what the features belong to.
+        inner, _ = self.model.frozen
+        network = Model(self.model.params, inner, self.model.call.call, self.model.name)
+        return dataclasses.replace(self, operator=operator, model=network.through(operator))
+
+
+def observe(
+    model: Model, prior: Prior, likelihood: Likelihood, values: Rows | None, also: Sequence[Observation]
+) -> tuple[Observed, ...]:
+    """All kinds of observations, values first, checked; operators that are not linear by their tangent at the network."""
+    kinds = [] if values is None else [Observed(value, model, prior, likelihood, values, True, "y")]
+    for number, each in enumerate(also):
+        kinds.append(_observed(model, prior, each, f"also[{number}]", None if values is None else values.row_shape))
+    if not kinds:
+        raise ValueError("laplace: X is None and there are no observations; pass X and y, or also=[Observation(...)]")
+    return tuple(kinds)
+
+
+def _observed(
+    model: Model, prior: Prior, observation: Observation, name: str, row_shape: tuple[int, ...] | None
+) -> Observed:
+    try:
+        data = read_rows(model, observation.likelihood, observation.X, observation.y)
+        if row_shape is not None and data.row_shape != row_shape:
+            raise ValueError(f"X has rows of shape {data.row_shape}, but those of the values have {row_shape}")
+        points = data.spread(64).inputs
+        operator = settle(observation.of, model, prior, points)
+        if not operator.linear:
+            operator = Tangent(operator, PointFunction(model))
+        seen = model if isinstance(operator, Value) else model.through(operator)
+        few = data.take(np.arange(min(3, data.num_rows)))
+        check_widths(seen, None, observation.likelihood, to_device(few.inputs), few.targets)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{name} ({observation.of.name}): {error}") from error
+    stated = isinstance(operator, Value) or is_stated(prior, operator, few.inputs)
+    return Observed(operator, seen, prior, observation.likelihood, data, stated, f"{name} ({operator.name})")
+
+
+def warn_if_outside(kind: Observed, points: Float[np.ndarray, "m ..."]) -> None:
+    """Say if what an operator sees lies outside the box of the context points, where the prior is not enforced."""
+    if kind.of_values:
+        return
+    flat, inputs = (each.reshape(len(each), -1) for each in (points, kind.data.held().inputs))
+    lower, upper = np.min(flat, axis=0), np.max(flat, axis=0)
+    outside = np.any((inputs < lower) | (inputs > upper), axis=1)
+    if np.any(outside):
+        warnings.warn(
+            f"laplace: {kind.name}: {int(np.sum(outside))} of {len(inputs)} inputs lie outside the context region, where the prior "
+            "is not enforced; pass context_points that cover them",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
+def all_inputs(kinds: Sequence[Observed]) -> Rows:
+    """The inputs of all kinds as one set of rows; with targets if there is only one kind."""
+    if len(kinds) == 1:
+        return kinds[0].data
+
+    def parts():
+        for kind in kinds:
+            for part in kind.data.parts():
+                yield _without_targets(part.inputs)
+
+    starts = np.cumsum([0, *(kind.data.num_rows for kind in kinds)])
+
+    def take(index):
+        found = np.empty((len(index), *kinds[0].data.row_shape), kinds[0].data.take(np.arange(1)).inputs.dtype)
+        for kind, start, stop in zip(kinds, starts[:-1], starts[1:], strict=True):
+            here = (index >= start) & (index < stop)
+            if np.any(here):
+                found[here] = kind.data.take(index[here] - start).inputs
+        return _without_targets(found)
+
+    return Rows(parts, take)
+
+
+def _without_targets(inputs) -> Part:
+    return Part(inputs, np.zeros((len(inputs), 0), inputs.dtype))
