@@ -255,7 +255,7 @@ def test_words_of_a_verdict_are_not_passed_on_by_a_compiled_function(x64, half):
 def test_what_cannot_be_conditioned_on_is_refused(x64, half):
     with pytest.raises(ValueError, match=r"X has rows|x has rows of shape \(1,\)"):
         half.condition(X[8:, :1], Y[8:])
-    with pytest.raises(ValueError, match=r"posterior has 2 outputs, but Gaussian needs 1 for this y"):
+    with pytest.raises(ValueError, match=r"has 2 outputs, but Gaussian needs 1 for this y"):
         half.condition(X[8:], Y[8:, 0], Gaussian(0.1))
     with pytest.raises(ValueError, match=r"y has NaN or infinite values \(first in row 1\)"):
         half.condition(X[8:10], np.array([[0.0, 1.0], [np.nan, 1.0]]))
