@@ -10,6 +10,7 @@ from scipy.stats import multivariate_normal
 
 import fsplaplace as fsp
 from fsplaplace.laplace._data import Part, Rows
+from fsplaplace.laplace._observed import observe
 from fsplaplace.laplace._problem import Places, Problem
 from fsplaplace.laplace._reference import Divergence, Reference, reference_at, score_means
 
@@ -54,7 +55,8 @@ def reference(guards, context):
     prior, likelihood = fsp.Prior(Matern12(lengthscale=0.5)), fsp.likelihoods.Gaussian(0.1)
     data = Rows(lambda: iter([Part(X, Y[:, None])]))
     model = fsp.as_model((lambda weights, x: x @ weights, np.ones((1, 1))))
-    problem = Problem(model, prior, likelihood, data, context, guards, True, 1e9)
+    observed = observe(model, prior, likelihood, data, ())
+    problem = Problem(model, prior, likelihood, observed, data, context, guards, True, 1e9)
     return prior, reference_at(problem, Places.of(problem))
 
 

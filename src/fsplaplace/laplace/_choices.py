@@ -56,6 +56,8 @@ LARGEST_RIDGE = -4
 # Ridges whose divergence is at most this many times the lowest are as good: of them the one closest to the prior is taken,
 # because a spike of the covariance between guard points does not show in the divergence.
 AS_GOOD = 1.2
+# Rows of what operators see that are solved for beside the context rows: as many as default context points.
+MOST_ENFORCED = 500
 # Numbers of directions are rounded up with zeros, so that fits of similar rank share compiled programs: to a multiple of this,
 # and of a quarter of a power of two beyond; only up to this many bytes, where compiling takes longer than copying.
 RANK_MULTIPLE, LARGEST_PADDED = 16, 2**24

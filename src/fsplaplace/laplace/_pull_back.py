@@ -1,5 +1,6 @@
 r"""The pull-back of the prior to the weights, $S_0 = J_C^\top (J_C J_C^\top + \delta \lVert J_C \rVert^2 I)^{-1} B$: three solvers."""
 
+import itertools
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -9,6 +10,7 @@ from jaxtyping import Array, Float, Int
 from fsplaplace.host import to_device
 from fsplaplace.laplace import _choices, _cost
 from fsplaplace.laplace._choices import Options, Treatment
+from fsplaplace.laplace._enforced import enforced
 from fsplaplace.laplace._features import View, view
 from fsplaplace.laplace._problem import Name, Places, Problem, evenly
 from fsplaplace.laplace._reference import Reference
@@ -83,28 +85,60 @@ def _dense(task: Task) -> PulledBack:
         {"judged": np.concatenate([reference.points, *values]), "places": task.places.stacked},
     )
     outputs, jacobian = map(np.asarray, outputs_and_jacobian(problem.model, joined.points))
-    others = [np.asarray(jacobian_matrix(part.kind.model, part.inputs)) for part in parts if not part.kind.of_values]
     judged, size = _rows_of(joined.at["judged"], q), task.matrix.shape[0]
     units = _row_units(jacobian, size, q)
-    if others:
-        # Values are the first kind, so that rows of what operators see follow those of all values.
-        judged = np.concatenate([judged, len(jacobian) + np.arange(sum(map(len, others)))])
-        jacobian = np.concatenate([jacobian, *others])
-        units = np.concatenate([units, np.ones((len(jacobian) - len(units), 1))])
+    rows, also = _Rows(jacobian, units, judged), enforced(problem, task.columns)
+    # Values are the first kind, so that rows of what operators see follow those of all values.
+    for part in parts:
+        if not part.kind.of_values:
+            rows = rows.with_judged(np.asarray(jacobian_matrix(part.kind.model, part.inputs)))
+    targets = task.matrix / units[:size]
+    if also is not None:
+        rows = rows.with_solved(also.jacobian, at=size)
+        targets = np.concatenate([targets, also.columns])
     solution = minimum_norm_solve(
-        jacobian / units.astype(jacobian.dtype), task.matrix / units[:size],
-        deltas=task.ridges, probes=judged,
-        choose=lambda candidates: reference.best_ridge([each * units[judged] for each in candidates], treatments),
+        rows.jacobian / rows.units.astype(jacobian.dtype), targets,
+        deltas=task.ridges, probes=rows.judged,
+        choose=lambda candidates: reference.best_ridge([each * rows.units[rows.judged] for each in candidates], treatments),
     )  # fmt: skip
     columns = np.asarray(solution.rows).T
-    treatment = reference.best_treatment(jacobian[judged].astype(np.float64) @ columns.astype(np.float64), treatments)
+    features = rows.jacobian[rows.judged].astype(np.float64) @ columns.astype(np.float64)
+    treatment = reference.best_treatment(features, treatments)
     placed = joined.at["places"]
-    rows = _rows_of(placed, q)
+    where = _rows_of(placed, q)
     # A product of all rows at once would copy as much of the Jacobian again.
-    parts = [jacobian[part] @ columns for part in np.array_split(rows, -(-rows.size // _choices.MOST_POINTS))]
-    features = np.concatenate(parts).astype(np.float64).reshape(placed.size, q, -1)
+    products = [jacobian[part] @ columns for part in np.array_split(where, -(-where.size // _choices.MOST_POINTS))]
+    features = np.concatenate(products).astype(np.float64).reshape(placed.size, q, -1)
     seen = View(outputs[placed].astype(np.float64), features)
-    return PulledBack(solution.rows, seen, task.misfit(solution.reached * units[:size]), solution.delta, treatment)
+    return PulledBack(
+        solution.rows, seen, task.misfit(solution.reached[:size] * units[:size]), solution.delta, treatment
+    )
+
+
+class _Rows(NamedTuple):
+    """Rows of Jacobians: those that are solved for, and those at which solutions are judged.
+
+    Attributes:
+        jacobian: all of them, solved ones first.
+        units: what each is divided by.
+        judged: which are judged at.
+    """
+
+    jacobian: Float[np.ndarray, "N p"]
+    units: Float[np.ndarray, "N 1"]
+    judged: Int[np.ndarray, " k"]
+
+    def with_judged(self, rows: Float[np.ndarray, "k p"]) -> "_Rows":
+        """With further rows to judge at."""
+        judged = np.concatenate([self.judged, len(self.jacobian) + np.arange(len(rows))])
+        units = np.concatenate([self.units, np.ones((len(rows), 1))])
+        return _Rows(np.concatenate([self.jacobian, rows]), units, judged)
+
+    def with_solved(self, rows: Float[np.ndarray, "k p"], *, at: int) -> "_Rows":
+        """With further rows to solve for, inserted there."""
+        jacobian = np.concatenate([self.jacobian[:at], rows, self.jacobian[at:]])
+        units = np.concatenate([self.units[:at], np.ones((len(rows), 1)), self.units[at:]])
+        return _Rows(jacobian, units, np.where(self.judged < at, self.judged, self.judged + len(rows)))
 
 
 def _row_units(jacobian: Float[np.ndarray, "N p"], num_context: int, num_outputs: int) -> Float[np.ndarray, "N 1"]:
@@ -124,8 +158,12 @@ def _normal_equations(task: Task) -> PulledBack:
     model, budget, targets = problem.model, problem.budget, task.matrix
     judged = np.concatenate([block for _, block in jacobian_blocks(model, task.reference.points, budget=budget)])
     blocks = jacobian_blocks(model, problem.context, budget=budget)
+    also = enforced(problem, task.columns)
     solution = normal_equations(
-        ((block, targets[rows.start * q : rows.stop * q]) for rows, block in blocks),
+        itertools.chain(
+            ((block, targets[rows.start * q : rows.stop * q]) for rows, block in blocks),
+            [] if also is None else [(also.jacobian, also.columns)],
+        ),
         deltas=task.ridges,
         probe=Probe(judged, task.reference.covariance_error),
     )

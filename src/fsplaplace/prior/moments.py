@@ -83,14 +83,15 @@ Seen = tuple[Operator, Float[np.ndarray, "n ..."]]
 def covariance_of(prior: "Prior", parts: Sequence[Seen]) -> Float[np.ndarray, "K K"]:
     """Joint covariance of $L[f](x)$ for several linear operators, each at points of its own; values of one point together."""
     rows = [
-        [_cross(prior, one, other) if j <= i else None for j, other in enumerate(parts)] for i, one in enumerate(parts)
+        [cross_covariance(prior, one, other) if j <= i else None for j, other in enumerate(parts)]
+        for i, one in enumerate(parts)
     ]
     return np.block([[rows[i][j] if j <= i else rows[j][i].T for j in range(len(parts))] for i in range(len(parts))])
 
 
 @in_float64
-def _cross(prior: "Prior", one: Seen, other: Seen) -> Float[np.ndarray, "nk ml"]:
-    """Covariance between two of the parts, in tiles of one shape."""
+def cross_covariance(prior: "Prior", one: Seen, other: Seen) -> Float[np.ndarray, "nk ml"]:
+    """Covariance of $L[f](x)$ with $M[f](y)$, in tiles of one shape."""
     (first, x), (second, y) = ((operator, np.asarray(points, np.float64)) for operator, points in (one, other))
     size = math.isqrt(_LARGEST_TILE // (first.num_evaluations * second.num_evaluations))
     size = max(1, min(_TILE, size))
