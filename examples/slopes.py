@@ -37,7 +37,13 @@ context = fsp.context.Uniform([-2.5], [2.5])
 model = fsp.as_model(fsp.mlp([60], prior=prior, context=context, key=jr.key(0)))
 seen = fsp.Observation(places, slopes, fsp.likelihoods.Gaussian(0.1), of=operators.partial(0))
 posterior = fsp.laplace(
-    model, prior, fsp.likelihoods.Gaussian(0.02), X, height(X), also=[seen], context_points=np.linspace(-2.5, 2.5, 80)[:, None]
+    model,
+    prior,
+    fsp.likelihoods.Gaussian(0.02),
+    X,
+    height(X),
+    also=[seen],
+    context_points=np.linspace(-2.5, 2.5, 80)[:, None],
 )
 
 # %% [markdown]
