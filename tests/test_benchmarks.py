@@ -125,3 +125,17 @@ def test_structure_of_this_tree_is_measured(run):
         0 < switches["`laplace`, warm: switches between files"] <= switches["`laplace`, cold: switches between files"]
     )
     assert values["programs of a cold posterior"] > 0
+
+
+@pytest.mark.slow
+def test_operators_are_measured_beside_the_exact_process_and_cells_are_kept(run, tmp_path):
+    rows = {row["part"]: row for row in run("operators", "--quick", "--only", "linear")}
+    assert list(rows) == ["linear"]
+    again = {row["part"]: row for row in run("operators", "--quick")}
+    assert list(again) == ["linear", "conditioning", "equations", "time"] and again["linear"] == rows["linear"]
+    assert rows["linear"]["values, mean"] < 0.005 and rows["linear"]["values, std"] < 0.002
+    assert rows["linear"]["evidence"] < 0.1
+    assert again["conditioning"]["equality"] < 1e-9 and again["conditioning"]["leave one out"] < 1e-8
+    assert again["equations"]["mean"] < 0.1 * again["equations"]["exact error"]
+    assert again["time"]["network, warm"] < again["time"]["network, cold"]
+    assert "time, 10000, float64: not measured" in (tmp_path / "operators.md").read_text()
