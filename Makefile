@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PYTEST := XLA_FLAGS="--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1" OMP_NUM_THREADS=1 \
 	JAX_PLATFORMS=cpu $(BIN)/python -m pytest -n 2
 
-.PHONY: demo test lint check bench format clean
+.PHONY: demo test lint check bench docs docs-serve format clean
 
 $(VENV)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -33,6 +33,17 @@ bench: $(VENV)/.ready  ## Speed beside the peers, growth, devices; sets up the p
 	$(BIN)/python benchmarks/peers.py
 	$(BIN)/python benchmarks/scale.py
 	$(BIN)/python benchmarks/devices.py
+
+$(VENV)/.ready-docs: $(VENV)/.ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[docs,neighbours]"
+	touch $@
+
+docs: $(VENV)/.ready-docs  ## The documentation in build/site: runs every example, checks every link. Minutes; later builds seconds.
+	$(BIN)/python benchmarks/readme.py --check
+	$(BIN)/python docs/site/build.py
+
+docs-serve: docs  ## The same, shown at http://localhost:8000.
+	$(BIN)/python -m http.server --directory build/site 8000
 
 format: $(VENV)/.ready
 	$(BIN)/ruff check --fix .

@@ -1,7 +1,8 @@
-"""Write the tables of README.md from the committed JSON: `python benchmarks/readme.py`."""
+"""Write the tables of README.md and of the documentation from the committed JSON: `python benchmarks/readme.py [--check]`."""
 
 import json
 import re
+import sys
 from pathlib import Path
 from statistics import mean
 
@@ -51,20 +52,98 @@ def estimators_table() -> str:
     return page.split("## Log predictive density")[1].split("\n\n")[1].strip()
 
 
-TABLES = {"demo": demo_table, "core": core_table, "priors": priors_table, "estimators": estimators_table}
+def gp_speed_table() -> str:
+    """Exact processes beside ours on the sine task; a second call each, since the first compiles."""
+    rows = json.loads((ROOT / "benchmarks/results/peers.json").read_text())["rows"]
+    shown = {
+        "fsplaplace": "fsplaplace, posterior of a trained network",
+        "GPJax exact": "GPJax exact",
+        "GPyTorch exact": "GPyTorch exact",
+    }
+    times = {row["method"]: row for row in rows}
+    body = [
+        [title, *(f"{times[name][stage]:.3f}" for stage in ("fit, warm", "predict, warm"))]
+        for name, title in shown.items()
+    ]
+    return markdown_table(["seconds, 100 rows", "posterior", "10,000 predictions"], body)
+
+
+def methods_table() -> str:
+    rows = json.loads((ROOT / "benchmarks/results/baselines.json").read_text())
+    tasks = list(dict.fromkeys(row["task"] for row in rows))
+    body = []
+    for name in dict.fromkeys(row["method"] for row in rows):
+        mine = {row["task"]: row for row in rows if row["method"] == name}
+        cells = [
+            f"{mine[task]['log_predictive_density']:.2f} ({mine[task]['fit_cpu_seconds']:.0f} s)"
+            if task in mine
+            else "-"
+            for task in tasks
+        ]
+        body.append([f"`{name}`", *cells])
+    return markdown_table(["method", *tasks], body)
+
+
+def paper_table() -> str:
+    """The method's rows of the paper's Table 1, ours below them: mean squared errors."""
+    body = []
+    for name, title, unit in (("mauna-loa", "Mauna Loa CO2, ppm²", "{:.2f}"), ("ocean", "ocean currents", "{:.4f}")):
+        found = [ROOT / f"docs/results/{name}-{preset}.json" for preset in ("paper", "cpu")]
+        record = json.loads(next(path for path in found if path.exists()).read_text())["content"]
+        mine = {
+            (row["task"], row["method"]): row["scores"]["mse"]["mean"]
+            for row in record["summary"]
+            if "mse" in row["scores"]
+        }
+        printed = {(p["method"]): p["mean"] for p in record["published"] if p["score"] == "mse"}
+        for task in dict.fromkeys(task for task, _ in mine):
+            ours = [
+                mine.get((task, f"FSP-Laplace, {form}"))
+                for form in ("covariance form, refined mean", "precision form (the paper's)")
+            ]
+            cells = [*ours, mine.get((task, "GP"))]
+            label = f"{title}, {task}" if name == "mauna-loa" else title
+            body.append(
+                [
+                    label,
+                    unit.format(printed["FSP-Laplace"]),
+                    unit.format(printed["GP"]),
+                    *("-" if c is None else unit.format(c) for c in cells),
+                ]
+            )
+    return markdown_table(
+        ["mean squared error", "FSP-Laplace, paper", "GP, paper", "ours", "ours, the paper's form", "GP, ours"], body
+    )
+
+
+TABLES = {
+    "demo": demo_table,
+    "core": core_table,
+    "priors": priors_table,
+    "estimators": estimators_table,
+    "gp-speed": gp_speed_table,
+    "methods": methods_table,
+    "paper": paper_table,
+}
+
+
+def filled(text: str) -> str:
+    """The page with every `<!-- table: NAME -->` ... `<!-- end -->` filled in."""
+    pattern = r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end -->)"
+    return re.sub(pattern, lambda found: f"{found[1]}\n{TABLES[found[2]]()}\n\n{found[3]}", text, flags=re.S)
 
 
 def main():
-    path = ROOT / "README.md"
-    text = path.read_text()
-    for name, table in TABLES.items():
-        pattern = rf"(<!-- table: {name} -->\n).*?(<!-- end -->)"
-        text, found = re.subn(
-            pattern, lambda match, table=table: f"{match[1]}\n{table()}\n\n{match[2]}", text, flags=re.S
-        )
-        if found != 1:
-            raise SystemExit(f"README.md has {found} places for the table {name!r}; it needs one")
-    path.write_text(text)
+    changed = []
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        text = path.read_text()
+        if (new := filled(text)) != text:
+            changed.append(path.relative_to(ROOT))
+            if "--check" not in sys.argv:
+                path.write_text(new)
+    print(*(f"{'differs' if '--check' in sys.argv else 'wrote'}: {path}" for path in changed), sep="\n")
+    if changed and "--check" in sys.argv:
+        raise SystemExit("run `python benchmarks/readme.py`")
 
 
 if __name__ == "__main__":

@@ -89,3 +89,4 @@ for place, lengthscale in zip(axes[2, 1:], (1.0, 0.3, 0.1), strict=True):
 assert all(place.has_data() and place.get_xlabel() and place.get_ylabel() for place in axes.ravel())
 if len(sys.argv) > 1:
     figure.savefig(sys.argv[1], dpi=60)
+figure

@@ -144,8 +144,8 @@ def test_arguments_of_another_type_are_refused(fit, arguments, message):
         ({"mean": "map"}, r"laplace: mean is 'map'; pass one of 'auto', 'network', 'refined'"),
         ({"solver": "cg"}, r"laplace: solver is 'cg'; pass one of 'auto', 'dense', 'normal-equations', 'golub-kahan'"),
         ({"rank": 0}, r"laplace: rank is 0; pass 1 or more, or None for no limit"),
-        ({"rtol": 0.0}, r"laplace: rtol \(0.0\), delta \(None\) and passes \(3\) must be positive"),
-        ({"delta": -1.0}, r"laplace: rtol \(None\), delta \(-1.0\)"),
+        ({"rtol": 0.0}, r"laplace: rtol is 0.0; pass a number above 0 and below 1"),
+        ({"delta": -1.0}, r"laplace: delta is -1.0; pass a positive number"),
         ({"memory_budget": 0}, r"memory_budget is 0; pass a positive number of bytes"),
         ({"form": "precision", "mean": "refined"}, r"laplace: the precision form has the network's mean only"),
         (
@@ -202,3 +202,85 @@ def test_a_failed_fit_leaves_the_callers_objects_as_they_were():
     with pytest.raises(ValueError, match=r"NaN"):
         train(model, X=with_value(X, np.nan))
     np.testing.assert_array_equal(model.weights, before)
+
+
+def own_network(call, weights=None):
+    return fsp.as_model((call, jnp.ones((1, 1)) if weights is None else weights))
+
+
+MEANINGLESS = {
+    "rank of infinity": (lambda: laplace(rank=np.inf), r"laplace: rank is inf; pass a whole number, 1 or more"),
+    "half a rank": (lambda: laplace(rank=1.5), r"laplace: rank is 1\.5; pass a whole number"),
+    "no memory limit": (lambda: laplace(memory_budget=np.inf), r"laplace: memory_budget is inf; pass a number, a positive"),
+    "a loss for a log density": (
+        lambda: laplace(likelihood=fsp.likelihoods.FromLogDensity(lambda f, y: (f[0] - y) ** 2)),
+        r"FromLogDensity: the log density grows without bound .* return log p\(y \| f\), not the loss",
+    ),
+    "a column that is not there": (
+        lambda: laplace(prior=fsp.Prior(RBF(active_dims=[5]))),
+        r"the kernel RBF uses active_dims=\[5\], but the inputs have 1 column",
+    ),
+    "length scales for other columns": (
+        lambda: laplace(prior=fsp.Prior(RBF(lengthscale=[1.0, 2.0, 3.0]))),
+        r"the kernel RBF has 3 length scales, but acts on 1 column",
+    ),
+    "a column of a part": (
+        lambda: laplace(prior=fsp.Prior(RBF() + RBF(active_dims=[1]) * RBF())),
+        r"active_dims=\[1\], but the inputs have 1 column",
+    ),
+    "targets of 1e300": (lambda: laplace(y=with_value(Y, 1e300)), r"Gaussian: y has values up to inf, whose squares float32"),
+    "one target of 1e25": (lambda: laplace(y=with_value(Y, 1e25)), r"Gaussian: y has values up to 1e\+25, whose squares"),
+    "inputs of 1e25": (lambda: laplace(X=with_value(X, 1e25)), r"X has values up to 1e\+25, whose squares float32"),
+    "dates as targets": (lambda: laplace(y=np.arange(8).astype("datetime64[D]")), r"y has dtype datetime64\[D\]; pass numbers"),
+    "masked targets": (lambda: laplace(y=np.ma.masked_array(Y, Y > 0)), r"y has masked values; fill them"),
+    "a word for a truth value": (lambda: laplace(include_training="no"), r"include_training is 'no'; pass True or False"),
+    "complex weights": (lambda: own_network(lambda w, x: x @ w, jnp.ones((1, 1), complex)), r"has weights of dtype complex64"),
+    "three parts of validation": (
+        lambda: fsp.train(
+            network(), fsp.Prior(RBF()), GAUSSIAN, BOX, X, Y, key=0, steps=1, validation=(X, Y, Y), progress=False
+        ),
+        r"train: validation is a tuple; pass a number or a tuple of 2 values or None|validation",
+    ),
+    "endless training": (
+        lambda: fsp.train(network(), fsp.Prior(RBF()), GAUSSIAN, BOX, X, Y, key=0, steps=np.inf, progress=False),
+        r"train: steps is inf; pass a whole number, 1 or more",
+    ),
+    "one number for the jitter": (
+        lambda: fsp.train(network(), fsp.Prior(RBF()), GAUSSIAN, BOX, X, Y, key=0, steps=1, jitter=1e-3, progress=False),
+        r"train: jitter is 0\.001; pass a tuple of 2 values",
+    ),
+    "no prior": (lambda: fsp.train(network(), None, GAUSSIAN, BOX, X, Y, key=0), r"train: prior must be a Prior, but got NoneType"),
+    "a checkpoint in no directory": (
+        lambda: fsp.train(network(), fsp.Prior(RBF()), GAUSSIAN, BOX, X, Y, key=0, checkpoint="/no/where/at/all"),
+        r"there is no directory",
+    ),
+    "a network of tuples": (lambda: laplace(model=own_network(lambda w, x: (x @ w, x))), r"returned a tuple; make it return one"),
+    "a network of integers": (
+        lambda: laplace(model=own_network(lambda w, x: (x @ w).astype(int))),
+        r"returned dtype int32; make it return one array of floating-point",
+    ),
+    "weights of NaN": (lambda: laplace(model=own_network(lambda w, x: x @ w, jnp.full((1, 1), jnp.nan))), r"has NaN or infinite weights"),
+    "a mean of NaN": (lambda: laplace(prior=fsp.Prior(RBF(), mean=np.nan)), r"Prior: mean is NaN or infinite"),
+    "counts above 2^31": (
+        lambda: laplace(likelihood=fsp.likelihoods.Poisson(), y=np.full(8, 3e9)),
+        r"Poisson: y has values up to 3000000000, above the largest count",
+    ),
+    "negative variances": (
+        lambda: fsp.metrics.log_predictive_density([0.0], [0.0], [-1.0], noise_variance=0.1),
+        r"variance has negative values, down to -1",
+    ),
+    "dates in a table": (
+        lambda: fsp.FSPRegressor().fit(X, np.arange(8).astype("datetime64[D]")), r"FSPRegressor: y has dtype datetime64"
+    ),
+    "an outlier in a table": (lambda: fsp.FSPRegressor().fit(X, with_value(Y, 1e200)), r"FSPRegressor: y has values up to 1e\+200"),
+    "a masked table": (lambda: fsp.FSPRegressor().fit(np.ma.masked_array(X, X > 0), Y), r"FSPRegressor: X has masked values"),
+    "steps of a table": (lambda: fsp.FSPRegressor(steps=1.5).fit(X, Y), r"FSPRegressor: steps is 1\.5; pass a whole number"),
+    "a word in a table": (lambda: fsp.FSPRegressor(ard="no").fit(X, Y), r"FSPRegressor: ard is 'no'; pass True or False"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", MEANINGLESS)
+def test_what_would_give_a_meaningless_result_is_refused_with_a_sentence(case):
+    call, message = MEANINGLESS[case]
+    with pytest.raises((ValueError, TypeError, OSError), match=message):
+        call()

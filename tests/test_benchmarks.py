@@ -67,6 +67,17 @@ def test_covariance_form_is_closer_to_the_exact_process_than_the_paper_s(run):
 
 
 @pytest.mark.slow
+def test_what_is_known_before_training_ranks_networks_as_training_does(run):
+    rows = run("width", "--quick")
+    narrow, wide = (row for row in rows if row["part"] == "grid")
+    assert narrow["loss"] > 2 * wide["loss"]
+    assert narrow["trained"] > 2 * wide["trained"]
+    (chosen,) = (row for row in rows if row["part"] == "auto")
+    assert chosen["width"] >= 50
+    assert chosen["loss"] < wide["loss"]
+
+
+@pytest.mark.slow
 def test_fitted_prior_is_scored_beside_the_exact_process(run):
     (row,) = run("priors", "--quick")
     assert row["2 x 50, float32"]["score"] - row["gp"] > -0.5
@@ -127,15 +138,38 @@ def test_structure_of_this_tree_is_measured(run):
     assert values["programs of a cold posterior"] > 0
 
 
+def test_a_case_that_was_wrong_is_right_in_this_tree(run):
+    rows = run("cases", "--quick")
+    assert rows
+    assert all(row["after"] == row["wanted"] for row in rows)
+
+
+@pytest.mark.slow
+def test_the_verdict_is_compared_with_the_exact_process(run):
+    rows = run("verdict", "--quick")
+    assert len(rows) == 3
+    assert all(abs(row["estimate"] - row["loss"]) < max(0.03, 0.7 * abs(row["loss"])) for row in rows)
+
+
+@pytest.mark.slow
+def test_missed_variance_is_scored_as_function_and_as_noise(run):
+    rows = run("missed_variance", "--quick")
+    for row in rows:
+        assert row["chosen"] == pytest.approx(min(row["function"], row["noise"]), abs=max(0.05, 0.5 * row["chosen"]))
+
+
 @pytest.mark.slow
 def test_operators_are_measured_beside_the_exact_process_and_cells_are_kept(run, tmp_path):
     rows = {row["part"]: row for row in run("operators", "--quick", "--only", "linear")}
     assert list(rows) == ["linear"]
     again = {row["part"]: row for row in run("operators", "--quick")}
-    assert list(again) == ["linear", "conditioning", "equations", "time"] and again["linear"] == rows["linear"]
-    assert rows["linear"]["values, mean"] < 0.005 and rows["linear"]["values, std"] < 0.002
+    assert list(again) == ["linear", "conditioning", "equations", "time"]
+    assert again["linear"] == rows["linear"]
+    assert rows["linear"]["values, mean"] < 0.005
+    assert rows["linear"]["values, std"] < 0.002
     assert rows["linear"]["evidence"] < 0.1
-    assert again["conditioning"]["equality"] < 1e-9 and again["conditioning"]["leave one out"] < 1e-8
+    assert again["conditioning"]["equality"] < 1e-9
+    assert again["conditioning"]["leave one out"] < 1e-8
     assert again["equations"]["mean"] < 0.1 * again["equations"]["exact error"]
     assert again["time"]["network, warm"] < again["time"]["network, cold"]
     assert "time, 10000, float64: not measured" in (tmp_path / "operators.md").read_text()

@@ -3,6 +3,8 @@
 import csv
 import inspect
 import json
+import os
+import shutil
 import subprocess
 import sys
 
@@ -36,7 +38,17 @@ GOOD = "x,y\n" + "\n".join(f"{value:.3f},{np.sin(value):.4f}" for value in np.li
 
 
 def test_every_command_explains_itself():
-    for command in ([], ["demo"], ["reproduce"], ["data"], ["data", "verify"], ["report"], ["fit"], ["predict"]):
+    for command in (
+        [],
+        ["demo"],
+        ["reproduce"],
+        ["data"],
+        ["data", "verify"],
+        ["report"],
+        ["fit"],
+        ["studio"],
+        ["predict"],
+    ):
         result = run.invoke(app, [*command, "--help"])
         assert result.exit_code == 0
         assert "Usage" in result.output
@@ -89,6 +101,12 @@ def test_missing_data_says_where_it_was_looked_for(tmp_path, monkeypatch):
         ("y\n" + "1\n" * 6, "no other column"),
         ("x,y\n1,2\n1,2,3\n", "row 3 has 3 cells"),
         ("1,2\n3,4\n", "add a header"),
+        ("x;y\n1;2\n", "separated by ';'"),
+        ("x,\n1,2\n", "column 2 has no name"),
+        ("x,y\n1_000,2\n", "row 2 has '1_000' in column 'x', which is not a number"),
+        ("# a comment\n# another\nx,y\n1,2\n2,red\n", "row 5 has 'red' in column 'y'"),
+        ("# only comments\n", "has comments only"),
+        ("x,y\n1," + "2" * 140_000 + "\n", "line 2 cannot be read as CSV"),
     ],
 )
 def test_a_bad_table_is_one_sentence_that_names_the_place(tmp_path, text, words):
@@ -119,6 +137,7 @@ def test_fit_then_predict_gives_the_same_numbers(tmp_path):
     )
     assert fitted.exit_code == 0, fitted.output
     assert "RMSE" in fitted.output
+    assert "verdict: good" in fitted.output
     assert (out / "fit.png").read_bytes().startswith(b"\x89PNG")
     predicted = run.invoke(app, ["predict", str(out), str(good), "--out", str(tmp_path / "p.csv")])
     assert predicted.exit_code == 0, predicted.output
@@ -126,6 +145,7 @@ def test_fit_then_predict_gives_the_same_numbers(tmp_path):
     for name in ("mean", "std"):
         np.testing.assert_allclose(second[name], first[name], rtol=1e-4, atol=1e-5)
     assert np.all(second["std"] > 0)
+    assert not second["outside"].any()
     assert json.loads((out / "model.json").read_text())["content"]["features"] == ["x"]
 
 
@@ -159,3 +179,120 @@ def test_fit_has_the_defaults_of_the_estimator():
     assert shared == ["kernel", "steps"]
     for name in shared:
         assert command[name].default == estimator[name].default, name
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory):
+    """A directory that `fit` wrote."""
+    folder = tmp_path_factory.mktemp("fitted")
+    good = table(folder / "t.csv", GOOD)
+    done = run.invoke(app, ["fit", str(good), "--target", "y", "--out", str(folder / "fit"), "--steps", "2", "-q"])
+    assert done.exit_code == 0, done.output
+    return folder
+
+
+def test_a_mistyped_model_is_never_another_one(fitted, tmp_path):
+    """`predict TYPO table.csv` once predicted with whatever model lay in the parent directory."""
+    shutil.copytree(fitted / "fit", tmp_path, dirs_exist_ok=True)
+    good = table(tmp_path / "t.csv", GOOD)
+    assert "is no saved model" in refused("predict", tmp_path / "TYPO", good, "--out", tmp_path / "p.csv")
+    assert "is no saved model" in refused("predict", good, good, "--out", tmp_path / "p.csv")
+    assert not (tmp_path / "p.csv").exists()
+    by_file = run.invoke(app, ["predict", str(tmp_path / "model.json"), str(good), "--out", str(tmp_path / "p.csv")])
+    assert by_file.exit_code == 0, by_file.output
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "words"),
+    [
+        (("features",), None, "lacks features"),
+        (("features",), [1], "lacks features"),
+        (("target",), 3, "lacks features"),
+        (("network",), None, "lacks features"),
+        (("network", "widths"), None, "describes no network"),
+        (("network", "widths"), [1, -50, 1], "describes no network"),
+        (("network", "widths"), [1, 100_000, 100_000, 1], "too small to hold"),
+        (("network", "dtype"), "object", "describes no network"),
+        (("scales", "input_std"), [0.0], "input_std is not 1 number"),
+        (("scales", "target_mean"), "x", "target_mean is not 1 number"),
+        (("scales",), [], "lacks features"),
+        (("posterior_sha256",), "0" * 64, "of different fits"),
+    ],
+)
+def test_a_description_that_was_changed_and_sealed_again_is_refused(fitted, tmp_path, place, value, words):
+    """Two kilobytes that described a network of gigabytes were built before they were compared."""
+    shutil.copytree(fitted / "fit", tmp_path / "fit")
+    path = tmp_path / "fit" / "model.json"
+    content = json.loads(path.read_text())["content"]
+    node = content
+    for name in place[:-1]:
+        node = node[name]
+    if value is None:
+        del node[place[-1]]
+    else:
+        node[place[-1]] = value
+    experiments.write_record(path, "fsplaplace table model", content)
+    assert words in refused("predict", tmp_path / "fit", fitted / "t.csv", "--out", tmp_path / "p.csv")
+
+
+def test_a_deeply_nested_description_is_one_sentence(fitted, tmp_path):
+    shutil.copytree(fitted / "fit", tmp_path / "fit")
+    (tmp_path / "fit" / "model.json").write_text("[" * 100_000 + "]" * 100_000)
+    assert "is not a readable" in refused("predict", tmp_path / "fit", fitted / "t.csv", "--out", tmp_path / "p.csv")
+
+
+def test_places_that_cannot_be_written_are_found_before_the_work(fitted, tmp_path):
+    good = fitted / "t.csv"
+    assert "is a directory" in refused("predict", fitted / "fit", good, "--out", tmp_path)
+    assert "there is no directory" in refused("predict", fitted / "fit", good, "--out", tmp_path / "none" / "p.csv")
+    (tmp_path / "file").write_text("")
+    assert "is a file; pass a directory" in refused("fit", good, "--target", "y", "--out", tmp_path / "file")
+
+
+def test_a_seed_that_is_none_is_refused(fitted):
+    result = run.invoke(app, ["fit", str(fitted / "t.csv"), "--target", "y", "--seed", "-1"])
+    assert result.exit_code == 2
+    assert "--seed" in result.output
+
+
+def test_verify_goes_through_all_sets_and_names_a_command(tmp_path, monkeypatch):
+    monkeypatch.setenv("FSPLAPLACE_DATA", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    result = run.invoke(app, ["data", "verify", "boston", "yacht"])
+    assert result.exit_code == 1
+    assert "boston:" in result.output
+    assert "yacht:" in result.output
+    assert "`fsplaplace data fetch boston yacht`" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "words"), [("fit", "nothing was written"), ("reproduce", "finished parts are kept")]
+)
+def test_an_interrupt_says_what_is_kept(command, words, fitted, monkeypatch, tmp_path):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    from fsplaplace.cli import _reproduce, _tables
+
+    monkeypatch.setattr(_tables, "fit_table", interrupt)
+    monkeypatch.setattr(_reproduce, "run", interrupt)
+    arguments = {"fit": [str(fitted / "t.csv"), "--target", "y"], "reproduce": ["sine"]}[command]
+    result = run.invoke(app, [command, *arguments])
+    assert result.exit_code == 130
+    assert words in result.stderr
+
+
+@pytest.mark.parametrize("case", ["ascii", "pipe"])
+def test_other_locales_and_closed_pipes_are_no_errors(case):
+    code = "from fsplaplace.cli import main; main()"
+    environment = os.environ | {"PYTHONIOENCODING": "ascii", "LC_ALL": "C", "PYTHONUTF8": "0"}
+    command = [sys.executable, "-c", code, "reproduce", "--list"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:
+        if case == "pipe":
+            process.stdout.close()
+            error = process.stderr.read()
+        else:
+            _, error = process.communicate()
+        process.wait()
+    assert b"Traceback" not in error
+    assert process.returncode == 0 if case == "ascii" else process.returncode in (0, 1, 141)

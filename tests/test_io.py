@@ -6,6 +6,7 @@ import re
 import struct
 import subprocess
 import sys
+import time
 
 import equinox as eqx
 import gpjax.kernels as gpk
@@ -455,3 +456,111 @@ sys.stdout.write(np.asarray(mean).tobytes().hex())
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout == np.asarray(fitted.predict(np.linspace(-1, 1, 7)[:, None]).mean).tobytes().hex()
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        (("diagnostics", "missed_as_noise"), 2**31, r"diagnostics\.missed_as_noise is 2147483648 \(int\)"),
+        (("diagnostics", "rank"), "many", r"diagnostics\.rank is 'many' \(str\), but Diagnostics has int there"),
+        (("diagnostics", "verdict"), 3, r"diagnostics\.verdict is 3"),
+        (("prior", "num_outputs"), 1.5, r"prior\.num_outputs is 1\.5"),
+        (("scale",), "a text", r"scale is 'a text' \(str\)"),
+    ],
+)
+def test_a_field_of_another_type_is_refused_before_anything_is_built_of_it(posterior, path, place, value, message):
+    """An integer for a truth value once multiplied a text: ten kilobytes that asked for gigabytes."""
+    save(path, posterior)
+    inside = [part for name in place for part in ("fields", name)]
+    rewrite(path, lambda header: changed(header, ("object", *inside), value))
+    began = time.perf_counter()
+    with pytest.raises(FileFormatError, match=message):
+        load(path, network())
+    assert time.perf_counter() - began < 20
+
+
+def test_sizes_that_do_not_go_together_are_refused_by_field(posterior, path):
+    save(path, eqx.tree_at(lambda tree: tree.information, posterior, jnp.ones(2)))
+    with pytest.raises(FileFormatError, match=r"information is an array float32\[2\], but Posterior has"):
+        load(path, network())
+
+
+def test_what_nobody_knows_is_refused(posterior, path):
+    save(path, posterior)
+    header = read_header(path)
+    for place in (
+        ("extra",),
+        ("object", "extra"),
+        ("object", "fields", "extra"),
+        ("object", "fields", "model", "model", "extra"),
+    ):
+        rewrite(path, lambda _, place=place: changed(header, place, 3))
+        with pytest.raises(FileFormatError, match=r"unknown|known way"):
+            load(path, network())
+    save(path, posterior)
+    tensors = load_file(path) | {"99999 more": np.zeros(3)}
+    header = {name: value for name, value in read_header(path).items() if name != "checksum"}
+    io.write_tensors(path, tensors, header | {"checksum": io.checksum(header, tensors)})
+    with pytest.raises(FileFormatError, match=r"arrays that nothing refers to, such as '99999 more'"):
+        load(path, network())
+
+
+def test_numbers_that_are_not_finite_are_neither_saved_nor_loaded(posterior, path):
+    broken = eqx.tree_at(lambda tree: tree.shift, posterior, posterior.shift.at[0].set(jnp.nan))
+    with pytest.raises(ValueError, match=r"save: shift has NaN or infinite values"):
+        save(path, broken)
+    assert not path.exists()
+    save(path, posterior)
+    tensors = load_file(path)
+    for name in [name for name in tensors if name.endswith(("shift", "scale", "context_points"))]:
+        altered = tensors | {name: np.full_like(tensors[name], np.inf)}
+        header = {key: value for key, value in read_header(path).items() if key != "checksum"}
+        io.write_tensors(path, altered, header | {"checksum": io.checksum(header, altered)})
+        with pytest.raises(FileFormatError, match="NaN or infinite values"):
+            load(path, network())
+        io.write_tensors(path, tensors, header | {"checksum": io.checksum(header, tensors)})
+
+
+def test_a_signed_file_is_read_with_its_secret_only(posterior, path):
+    save(path, posterior, secret="one")
+    assert_same(load(path, network(), secret=b"one"), posterior)
+    assert_same(load(path, network()), posterior)
+    with pytest.raises(FileFormatError, match="signed with another secret, or changed since"):
+        load(path, network(), secret="two")
+    # Who can write the file can repair the checksum, but not the signature.
+    rewrite(path, lambda header: changed(header, ("object", "fields", "diagnostics", "fields", "rank"), 7))
+    assert load(path, network()).diagnostics.rank == 7
+    with pytest.raises(FileFormatError, match="signed with another secret, or changed since"):
+        load(path, network(), secret="one")
+    save(path, posterior)
+    with pytest.raises(FileFormatError, match="is not signed"):
+        load(path, network(), secret="one")
+    with pytest.raises(ValueError, match="save: secret is empty"):
+        save(path, posterior, secret="")
+
+
+@pytest.mark.parametrize("change", ["text", "nan", "outputs", "dtype"])
+def test_a_posterior_of_a_method_is_checked_too(path, change):
+    """Text in place of an array, NaN, a number of outputs that asks for gigabytes: none is loaded."""
+    from fsplaplace.methods import by_name
+
+    X = np.linspace(-1, 1, 6)[:, None]
+    prior, likelihood = fsp.Prior(gpk.RBF()), fsp.likelihoods.Gaussian(0.1)
+    fitted = by_name("gp", tune=False).fit(network(), X, np.sin(X[:, 0]), likelihood, key=0, prior=prior)
+    save(path, fitted)
+    fields = ("object", "fields")
+    if change == "nan":
+        tensors = load_file(path)
+        name = next(name for name in tensors if name.endswith("coefficients"))
+        tensors[name] = np.full_like(tensors[name], np.nan)
+        header = {key: value for key, value in read_header(path).items() if key != "checksum"}
+        io.write_tensors(path, tensors, header | {"checksum": io.checksum(header, tensors)})
+    else:
+        place, value = {
+            "text": ((*fields, "coefficients"), "text"),
+            "outputs": ((*fields, "prior", "fields", "num_outputs"), 10**9),
+            "dtype": ((*fields, "dtype"), "complex64"),
+        }[change]
+        rewrite(path, lambda header: changed(header, place, value))
+    with pytest.raises(FileFormatError):
+        load(path)

@@ -23,9 +23,12 @@ from fsplaplace.laplace import VerdictWarning as VerdictWarning
 from fsplaplace.laplace import laplace as laplace
 from fsplaplace.laplace import plan as plan
 from fsplaplace.networks import MLP as MLP
+from fsplaplace.networks import CapacityWarning as CapacityWarning
+from fsplaplace.networks import Held as Held
 from fsplaplace.networks import Model as Model
 from fsplaplace.networks import PrecisionWarning as PrecisionWarning
 from fsplaplace.networks import as_model as as_model
+from fsplaplace.networks import holds as holds
 from fsplaplace.networks import match_first_layer as match_first_layer
 from fsplaplace.networks import matched_first_layer as matched_first_layer
 from fsplaplace.networks import mlp as mlp
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     from fsplaplace.estimators import FSPClassifier as FSPClassifier
     from fsplaplace.estimators import FSPRegressor as FSPRegressor
     from fsplaplace.io import FileFormatError as FileFormatError
+    from fsplaplace.io import export as export
     from fsplaplace.io import load as load
     from fsplaplace.io import save as save
     from fsplaplace.plotting import plot_prior as plot_prior
@@ -57,6 +61,7 @@ _LAZY = {
     "choose_prior": "fsplaplace.tuning",
     "describe": "fsplaplace.prior",
     "dirichlet_labels": "fsplaplace.tuning",
+    "export": "fsplaplace.io",
     "fit_prior": "fsplaplace.tuning",
     "load": "fsplaplace.io",
     "plot_prior": "fsplaplace.plotting",

@@ -18,11 +18,22 @@ from numpy.typing import ArrayLike
 from scipy.spatial import KDTree
 from scipy.stats import qmc
 
-from fsplaplace.host import check_key, host_generator, to_device
+from fsplaplace.arguments import check_finite, check_numbers, checked
+from fsplaplace.host import host_generator, to_device
 
 
 class Sampler(eqx.Module):
     """A distribution of context points over input space."""
+
+    @classmethod
+    def refusal(cls, value) -> str:
+        """What an error says of a value that is no sampler, for instance an array of points."""
+        if isinstance(value, jax.Array | np.ndarray | list | tuple):
+            return (
+                f"is an array of shape {np.shape(value)}; pass a sampler: fsplaplace.context.Data(points) for these points, or "
+                "fsplaplace.context.around(X) for the region of the data"
+            )
+        return f"is a {type(value).__name__}; pass a sampler, for instance fsplaplace.context.around(X)"
 
     @abc.abstractmethod
     def sample(self, num_points: int, *, key: PRNGKeyArray) -> Float[Array, "m d"]:
@@ -42,6 +53,7 @@ class _Box(Sampler):
     lower: Float[Array, " d"]
     upper: Float[Array, " d"]
 
+    @checked
     def __init__(self, lower: ArrayLike, upper: ArrayLike):
         lower, upper = np.broadcast_arrays(
             np.atleast_1d(np.asarray(lower, dtype=float)), np.atleast_1d(np.asarray(upper, dtype=float))
@@ -63,11 +75,16 @@ class _Box(Sampler):
 
 
 class Uniform(_Box):
-    """Independent uniform points in the box from `lower` to `upper`."""
+    """Independent uniform points in the box from `lower` to `upper`.
 
+    Examples:
+        >>> fsp.context.Uniform([0.0, 0.0], [1.0, 2.0]).sample(5, key=jr.key(0)).shape
+        (5, 2)
+    """
+
+    @checked
     @eqx.filter_jit
     def sample(self, num_points, *, key):
-        check_key(key)
         return self._stretch(jr.uniform(key, (num_points, self.lower.shape[0]), self.lower.dtype))
 
     def draw(self, num_points, generator):
@@ -80,8 +97,13 @@ class Grid(_Box):
 
     `num_points` is rounded down to the largest full grid (k points a side), so ask for k^d points. The key is not
     used: a grid is always the same.
+
+    Examples:
+        >>> fsp.context.Grid(0.0, 1.0).sample(5).ravel().tolist()
+        [0.0, 0.25, 0.5, 0.75, 1.0]
     """
 
+    @checked
     def sample(self, num_points, *, key=None):
         dimension = self.lower.shape[0]
         side = round(num_points ** (1 / dimension))
@@ -103,6 +125,7 @@ class _QuasiRandom(_Box):
     def compiled(self):
         return False
 
+    @checked
     def sample(self, num_points, *, key):
         return to_device(self.draw(num_points, host_generator(key)))
 
@@ -112,14 +135,24 @@ class _QuasiRandom(_Box):
 
 
 class Halton(_QuasiRandom):
-    """Scrambled Halton points."""
+    """Scrambled Halton points.
+
+    Examples:
+        >>> fsp.context.Halton([0.0, 0.0], [1.0, 2.0]).sample(5, key=jr.key(0)).shape
+        (5, 2)
+    """
 
     def _unit(self, num_points, generator):
         return qmc.Halton(self.lower.shape[0], rng=generator).random(num_points)
 
 
 class Sobol(_QuasiRandom):
-    """Scrambled Sobol points; a power of two of them keeps the sequence balanced."""
+    """Scrambled Sobol points; a power of two of them keeps the sequence balanced.
+
+    Examples:
+        >>> fsp.context.Sobol([0.0, 0.0], [1.0, 2.0]).sample(8, key=jr.key(0)).shape
+        (8, 2)
+    """
 
     def _unit(self, num_points, generator):
         # Drawing the next power of two and cutting keeps SciPy's balance warning for those who can act on it.
@@ -128,7 +161,12 @@ class Sobol(_QuasiRandom):
 
 
 class LatinHypercube(_QuasiRandom):
-    """A Latin hypercube: each of the `num_points` slices of every axis holds one point."""
+    """A Latin hypercube: each of the `num_points` slices of every axis holds one point.
+
+    Examples:
+        >>> fsp.context.LatinHypercube([0.0, 0.0], [1.0, 2.0]).sample(5, key=jr.key(0)).shape
+        (5, 2)
+    """
 
     def _unit(self, num_points, generator):
         return qmc.LatinHypercube(self.lower.shape[0], rng=generator).random(num_points)
@@ -140,21 +178,30 @@ class Data(Sampler):
     Args:
         rows: inputs of any shape (n, ...), for instance unlabelled data or images.
         jitter: standard deviation of the jitter, a number or one per column.
+
+    Examples:
+        >>> fsp.context.Data(X).sample(5, key=jr.key(0)).shape
+        (5, 1)
     """
 
     points: Float[Array, "n ..."]
     jitter: Float[Array, "..."]
 
+    @checked
     def __init__(self, rows: ArrayLike, *, jitter: ArrayLike = 0.0):
         points = _finite_rows(rows, name="Data", argument="rows")
         scale = np.asarray(jitter, dtype=float)
         if not np.all(np.isfinite(scale) & (scale >= 0)):
             raise ValueError(f"Data: jitter must be finite and not negative, but is {scale}")
+        if scale.shape not in ((), (1,), points.shape[1:]):
+            raise ValueError(
+                f"Data: jitter has shape {scale.shape}; pass a number, or one for each column: {points.shape[1:]}"
+            )
         self.points, self.jitter = points, jnp.asarray(scale, points.dtype)
 
+    @checked
     @eqx.filter_jit
     def sample(self, num_points, *, key):
-        check_key(key)
         choice, noise = jr.split(key)
         count = self.points.shape[0]
         repeats = -(-num_points // count)
@@ -178,23 +225,27 @@ class Segments(Sampler):
     Args:
         rows: inputs of shape (n, d), at least two of them.
         neighbours: how many of the nearest rows a row is joined to; any row by default.
+
+    Examples:
+        >>> fsp.context.Segments(X, neighbours=2).sample(5, key=jr.key(0)).shape
+        (5, 1)
     """
 
     points: Float[Array, "n d"]
     neighbours: int | None = eqx.field(static=True)
 
+    @checked
     def __init__(self, rows: ArrayLike, *, neighbours: int | None = None):
         self.points = _finite_rows(rows, name="Segments", argument="rows")
         if self.points.ndim != 2 or self.points.shape[0] < 2:
             raise ValueError(f"Segments: rows has shape {self.points.shape}; pass at least two rows, as (n, d)")
-        if neighbours is not None and neighbours < 1:
-            raise ValueError(f"Segments: neighbours is {neighbours}; pass 1 or more, or None for any row")
         self.neighbours = neighbours
 
     @property
     def compiled(self):
         return False
 
+    @checked
     def sample(self, num_points, *, key):
         return to_device(self.draw(num_points, host_generator(key)))
 
@@ -218,11 +269,17 @@ class Mixture(Sampler):
     Args:
         samplers: the parts.
         weights: their shares; equal by default. Shares are rounded so that the total is exact.
+
+    Examples:
+        >>> both = fsp.context.Mixture([fsp.context.Uniform(-1.0, 1.0), fsp.context.Data(X)])
+        >>> both.sample(6, key=jr.key(0)).shape
+        (6, 1)
     """
 
     samplers: tuple[Sampler, ...]
     weights: tuple[float, ...] = eqx.field(static=True)
 
+    @checked
     def __init__(self, samplers: Sequence[Sampler], *, weights: Sequence[float] | None = None):
         if not samplers:
             raise ValueError("Mixture: samplers is empty; pass at least one")
@@ -237,10 +294,10 @@ class Mixture(Sampler):
     def compiled(self):
         return all(sampler.compiled for sampler in self.samplers)
 
+    @checked
     def sample(self, num_points, *, key):
         if not self.compiled:
             return to_device(self.draw(num_points, host_generator(key)))
-        check_key(key)
         keys = list(jr.split(key, len(self.samplers)))
         parts = [sampler.sample(count, key=keys[part]) for part, sampler, count in self._shares(num_points)]
         return jnp.concatenate(parts)
@@ -257,20 +314,7 @@ class Mixture(Sampler):
         return [(part, self.samplers[part], count) for part, count in enumerate(counts) if count > 0]
 
 
-def check_sampler(context: Sampler, *, caller: str) -> None:
-    """Refuse what is no sampler, for instance an array of points."""
-    if isinstance(context, Sampler):
-        return
-    if isinstance(context, jax.Array | np.ndarray | list | tuple):
-        raise TypeError(
-            f"{caller}: context is an array of shape {np.shape(context)}; pass a sampler: fsplaplace.context.Data(points) for these "
-            "points, or fsplaplace.context.around(X) for the region of the data"
-        )
-    raise TypeError(
-        f"{caller}: context is a {type(context).__name__}; pass a sampler, for instance fsplaplace.context.around(X)"
-    )
-
-
+@checked
 def around(X: ArrayLike, *, margin: float = 0.5, jitter: float = 0.2) -> Mixture:
     """Half uniform in the box of the data widened on each side, half jittered training inputs: the default.
 
@@ -281,6 +325,10 @@ def around(X: ArrayLike, *, margin: float = 0.5, jitter: float = 0.2) -> Mixture
         X: training inputs, shape (n, d), at least two of them different.
         margin: how far the box reaches beyond the data on each side, as a fraction of each column's range.
         jitter: standard deviation of the moves of the training inputs, as a fraction of each column's.
+
+    Examples:
+        >>> fsp.context.around(X).sample(6, key=jr.key(0)).shape
+        (6, 1)
     """
     points = _finite_rows(X, name="around", argument="X")
     if points.ndim != 2:
@@ -297,6 +345,7 @@ def around(X: ArrayLike, *, margin: float = 0.5, jitter: float = 0.2) -> Mixture
     return Mixture([Uniform(low - reach, high + reach), Data(points, jitter=jitter * values.std(axis=0))])
 
 
+@checked
 def throughout(X: ArrayLike, *, neighbours: int = 6) -> Sampler:
     """Around the data (two fifths), between neighbouring rows (two fifths) and between any two: `laplace`'s default.
 
@@ -306,14 +355,19 @@ def throughout(X: ArrayLike, *, neighbours: int = 6) -> Sampler:
     Args:
         X: training inputs, shape (n, d), at least two of them different.
         neighbours: how many of the nearest rows a row is joined to.
+
+    Examples:
+        >>> fsp.context.throughout(X).sample(10, key=jr.key(0)).shape
+        (10, 1)
     """
     return Mixture([around(X), Segments(X, neighbours=neighbours), Segments(X)], weights=[0.4, 0.4, 0.2])
 
 
 def _finite_rows(rows: ArrayLike, *, name: str, argument: str) -> Float[Array, "n ..."]:
-    values = np.asarray(rows)
+    values = check_numbers(rows, f"{name}: {argument}")
     if values.ndim < 2 or values.shape[0] == 0:
         raise ValueError(f"{name}: {argument} has shape {values.shape}; pass at least one row, as (n, d)")
     if not np.all(np.isfinite(values)):
         raise ValueError(f"{name}: {argument} has NaN or infinite values; remove those rows")
+    check_finite(values, f"{name}: {argument}")
     return to_device(values if values.dtype.kind == "f" else values.astype(float))

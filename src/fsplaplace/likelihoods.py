@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, Int, Shaped
 from numpy.typing import ArrayLike
 from paramax import non_trainable, unwrap
 
+from fsplaplace.arguments import check_fields, check_finite, check_numbers, checked
 from fsplaplace.host import to_device
 
 
@@ -85,6 +86,24 @@ class Likelihood(eqx.Module):
             return np.asarray(_finite_targets(targets, num_rows, name=type(self).__name__), dtype=np.int32)
         return _finite_targets(targets, num_rows, name=type(self).__name__)
 
+    def check_density(self, outputs: Float[Array, "n q"], targets: Shaped[Array | np.ndarray, "n ..."]) -> None:
+        """Refuse a log density that is NaN, or that grows with the distance of the output from every target.
+
+        A density falls off at least to one side. One that rises to both is usually its own negative: a loss.
+        """
+        at = np.asarray(self.log_prob(outputs, targets))
+        if np.any(np.isnan(at)):
+            raise ValueError(
+                f"{type(self).__name__}: the log density is NaN at the network's outputs; check its formula"
+            )
+        far = 1e3 * (1 + jnp.max(jnp.abs(outputs)) + np.max(np.abs(np.asarray(targets, dtype=float))))
+        above, below = (np.asarray(self.log_prob(outputs + shift, targets)) for shift in (far, -far))
+        if np.all(above > at) and np.all(below > at):
+            raise ValueError(
+                f"{type(self).__name__}: the log density grows without bound as the output moves away from y; return log p(y | f), "
+                "not the loss -log p(y | f)"
+            )
+
     def noise_variance(self, outputs: Float[Array, "n q"]) -> Float[Array, "n t"] | None:
         """Variance of the target given the outputs at new inputs; None where variance is not its language."""
         return None
@@ -97,6 +116,10 @@ class Likelihood(eqx.Module):
         """The likelihood of a subset of the training rows; itself unless a parameter belongs to single rows."""
         return self
 
+    def of_one(self) -> "Likelihood":
+        """The likelihood of one new observation; itself unless training rows stand for several."""
+        return self
+
 
 class Gaussian(Likelihood):
     r"""$p(y \mid f) = \mathcal N(y;\, f,\, \sigma^2)$, with its normaliser.
@@ -106,10 +129,15 @@ class Gaussian(Likelihood):
             with one scale per training row.
         learnable: whether `train` fits the scale. The scale is better tuned by evidence (`fsplaplace.tune`): fitted
             with the weights it can collapse when the network interpolates.
+
+    Examples:
+        >>> round(float(fsp.likelihoods.Gaussian(scale=0.1).noise_variance(jnp.zeros((1, 1)))[0, 0]), 4)
+        0.01
     """
 
     log_scale: Array
 
+    @checked(traceable=True)
     def __init__(self, scale: ArrayLike = 1.0, *, learnable: bool = False):
         scale = np.asarray(scale, dtype=float)
         if scale.ndim > 2:
@@ -119,6 +147,7 @@ class Gaussian(Likelihood):
             )
         if not np.all(np.isfinite(scale) & (scale > 0)):
             raise ValueError(f"Gaussian: scale must be positive and finite, but its smallest is {scale.min():g}")
+        check_finite(scale, "Gaussian: scale")
         log_scale = to_device(np.log(scale))
         self.log_scale = log_scale if learnable else non_trainable(log_scale)
 
@@ -169,6 +198,7 @@ class Gaussian(Likelihood):
         variance = np.broadcast_to(np.asarray(self.scale, dtype=np.float64) ** 2, shape)
         return Noise(variance, -0.5 * float(np.sum(np.log(2 * np.pi * variance))), float(np.prod(shape)))
 
+    @checked(traceable=True)
     def scaled(self, factor: float) -> "Gaussian":
         """The likelihood with every scale times a factor, as learnable as it was."""
         leaves = lambda tree: jax.tree.leaves(tree.log_scale)  # noqa: E731
@@ -216,7 +246,12 @@ class HeteroscedasticGaussian(Likelihood):
 
 
 class Bernoulli(Likelihood):
-    r"""$p(y = 1 \mid f) = 1 / (1 + e^{-f})$ for labels 0 and 1; several outputs are independent labels."""
+    r"""$p(y = 1 \mid f) = 1 / (1 + e^{-f})$ for labels 0 and 1; several outputs are independent labels.
+
+    Examples:
+        >>> round(float(fsp.likelihoods.Bernoulli().log_density(jnp.zeros(1), jnp.ones(1, int))), 4)
+        -0.6931
+    """
 
     def log_density(self, output, target):
         return jnp.sum(-jax.nn.softplus(jnp.where(target > 0, -output, output)))
@@ -247,13 +282,16 @@ class Categorical(Likelihood):
     r"""$p(y = c \mid f) = \mathrm{softmax}(f)_c$ for whole-number labels 0, ..., `num_classes` - 1.
 
     Curvature $\mathrm{diag}(\pi) - \pi \pi^\top$; products with it never form a q x q block.
+
+    Examples:
+        >>> round(float(fsp.likelihoods.Categorical(3).log_density(jnp.zeros(3), 0)), 4)
+        -1.0986
     """
 
     num_classes: int = eqx.field(static=True)
 
+    @checked
     def __init__(self, num_classes: int):
-        if num_classes < 2:
-            raise ValueError(f"Categorical: num_classes is {num_classes}; pass 2 or more")
         self.num_classes = int(num_classes)
 
     def log_density(self, output, target):
@@ -285,7 +323,12 @@ class Categorical(Likelihood):
 
 
 class Poisson(Likelihood):
-    r"""$p(y \mid f) = \mathrm{Poisson}(y;\, e^f)$ for counts."""
+    r"""$p(y \mid f) = \mathrm{Poisson}(y;\, e^f)$ for counts.
+
+    Examples:
+        >>> round(float(fsp.likelihoods.Poisson().log_density(jnp.zeros(1), jnp.ones(1))), 4)
+        -1.0
+    """
 
     def log_density(self, output, target):
         return jnp.sum(target * output - jnp.exp(output) - jax.scipy.special.gammaln(target + 1.0))
@@ -307,9 +350,18 @@ class Poisson(Likelihood):
 
 
 class FromLogDensity(Likelihood):
-    """A likelihood from a function `log_density(output, target)` of one example."""
+    """A likelihood from a function `log_density(output, target)` of one example.
+
+    Examples:
+        >>> robust = fsp.likelihoods.FromLogDensity(lambda output, target: -jnp.abs(target[0] - output[0]))
+        >>> float(robust.log_density(jnp.zeros(1), jnp.ones(1)))
+        -1.0
+    """
 
     function: Callable[[Float[Array, " q"], Array], Float[Array, ""]] = eqx.field(static=True)
+
+    def __check_init__(self):
+        check_fields(self)
 
     def log_density(self, output, target):
         return self.function(output, target)
@@ -320,11 +372,11 @@ def _normal_log_density(target, mean, scale):
 
 
 def _finite_targets(targets: ArrayLike, num_rows: int, *, name: str) -> Shaped[np.ndarray, "n ..."]:
-    values = np.asarray(targets)
+    values = check_numbers(targets, f"{name}: y")
     if values.ndim == 0 or values.shape[0] != num_rows:
         raise ValueError(f"{name}: y has shape {values.shape}, but X has {num_rows} rows; pass one target per row")
-    if values.dtype.kind not in "fiub":
-        raise ValueError(f"{name}: y has dtype {values.dtype}; pass numbers")
+    if values.size == 0:
+        raise ValueError(f"{name}: y has shape {values.shape}, which is empty; pass one target per row")
     if not np.all(np.isfinite(values)):
         bad = int(np.argwhere(~np.isfinite(values.reshape(num_rows, -1)).all(axis=1))[0, 0])
         raise ValueError(f"{name}: y has NaN or infinite values (first in row {bad}); remove or impute those rows")
@@ -336,4 +388,9 @@ def _whole_targets(targets: ArrayLike, num_rows: int, *, name: str) -> Int[np.nd
     broken = values[values != np.round(values)]
     if broken.size:
         raise ValueError(f"{name}: y must hold whole numbers, but it has values such as {broken[0]:g}")
+    if np.max(np.abs(values), initial=0) > np.iinfo(np.int32).max:
+        raise ValueError(
+            f"{name}: y has values up to {np.max(np.abs(values)):.10g}, above the largest count, {np.iinfo(np.int32).max}; divide y "
+            "by a unit, or use Gaussian"
+        )
     return values.astype(np.int32)

@@ -196,6 +196,15 @@ def test_what_the_fit_of_the_prior_says_is_said(data):
         FSPRegressor(**_SMALL | {"method": "gp", "kernel": "rbf"}).fit(data[0][:2], data[1][:2])
 
 
+def test_the_verdict_is_the_posteriors_with_what_the_fit_of_the_prior_said(data, fitted, process):
+    assert fitted.verdict_.level == fitted.posterior_.verdict.level == "good"
+    assert process.verdict_ is None
+    with pytest.warns(UserWarning, match="fit_prior: y has 2 values for 3 parameters"):
+        few = FSPRegressor(**_SMALL | {"steps": 10}).fit(data[0][:2], data[1][:2])
+    assert few.verdict_.level != "good"
+    assert any("y has 2 values" in reason for reason in few.verdict_.reasons)
+
+
 def test_works_in_pipeline_search_validation_and_transformed_target(data):
     X, y = data
     quick = FSPRegressor(**{**_SMALL, "steps": 20})
@@ -205,3 +214,21 @@ def test_works_in_pipeline_search_validation_and_transformed_target(data):
     assert cross_val_score(quick, X, y, cv=2).min() > 0.8
     transformed = TransformedTargetRegressor(quick, func=np.arcsinh, inverse_func=np.sinh).fit(X, y)
     assert transformed.score(X, y) > 0.8
+
+
+def test_the_width_follows_the_fitted_prior(data):
+    """A curve of half a period is held by the narrowest network; the fit is that of these widths, and says so."""
+    chosen = FSPRegressor(**{**_SMALL, "network": "auto"}).fit(*data)
+    assert chosen.held_.hidden == (50, 50)
+    assert chosen.held_.enough
+    assert chosen.score(*data) > 0.95
+    np.testing.assert_allclose(
+        chosen.predict(data[0]), FSPRegressor(**{**_SMALL, "network": (50, 50)}).fit(*data).predict(data[0]), rtol=1e-6
+    )
+
+
+def test_a_network_by_another_name_is_refused(data):
+    with pytest.raises(
+        ValueError, match=r"FSPRegressor: network is 'large'; pass widths of hidden layers, 'auto', or a"
+    ):
+        FSPRegressor(**{**_SMALL, "network": "large"}).fit(*data)

@@ -1,7 +1,5 @@
 """The report is made of whole results only, and shows ours beside the paper's."""
 
-import re
-
 import pytest
 
 from fsplaplace.experiments._records import write_record
@@ -23,30 +21,43 @@ def result(preset="cpu", value=3.5):
     }  # fmt: skip
 
 
-def test_ours_the_papers_and_the_difference_stand_together(tmp_path):
+def pages(tmp_path):
+    return [path.read_text() for path in write_report(tmp_path, tmp_path / "report")]
+
+
+def test_ours_stand_beside_the_papers_with_their_budget(tmp_path):
     write_record(tmp_path / "mauna-loa-cpu.json", RESULT, result())
     (tmp_path / "a.png").write_bytes(b"\x89PNG")
-    page = write_report(tmp_path, tmp_path / "report.html").read_text()
-    assert "3.50 ± 0.25<small>paper 8.90 ± 1.15; −5.40</small>" in page
-    assert "CO2 &lt;forecast&gt;" in page
+    index, page = pages(tmp_path)
+    assert "| t | **FSP-Laplace, paper** | **8.90** ± 1.15 |" in index
+    assert "|  | ours<small>1 steps</small> | 3.50 ± 0.25 |" in page
+    assert "CO2 &lt;forecast&gt;" in index
     assert "not the same split" in page
-    assert "data:image/png;base64," in page
-    assert not re.findall(r'(?:src|href)="(?!data:|#)', page)  # self-contained
+    assert (tmp_path / "report/a.png").read_bytes() == b"\x89PNG"
 
 
-def test_the_most_thorough_preset_is_shown(tmp_path):
+def test_thorough_presets_are_shown_and_the_quick_one_only_alone(tmp_path):
     write_record(tmp_path / "mauna-loa-quick.json", RESULT, result("quick", 7.25))
+    assert "7.25" in pages(tmp_path)[1]
     write_record(tmp_path / "mauna-loa-cpu.json", RESULT, result("cpu", 3.5))
-    page = write_report(tmp_path, tmp_path / "report.html").read_text()
-    assert "MSE 3.5" in page
+    write_record(tmp_path / "mauna-loa-paper.json", RESULT, result("paper", 2.5))
+    index, page = pages(tmp_path)
     assert "7.25" not in page
+    assert index.index("MSE 2.5") < index.index("MSE 3.5")
+    assert page.index("2.50 ±") < page.index("3.50 ±")
+
+
+def test_text_of_a_result_is_never_markup(tmp_path):
+    found = result() | {"title": "a | b <script> `c` *d* [e](f)"}
+    write_record(tmp_path / "mauna-loa-cpu.json", RESULT, found)
+    page = pages(tmp_path)[1]
+    assert page.startswith(r"# a \| b &lt;script&gt; \`c\` \*d\* \[e\](f)")
 
 
 def test_a_half_written_result_is_named_and_not_read(tmp_path):
     write_record(tmp_path / "mauna-loa-cpu.json", RESULT, result())
     (tmp_path / "ocean-cpu.json").write_text((tmp_path / "mauna-loa-cpu.json").read_text()[:300])
-    page = write_report(tmp_path, tmp_path / "report.html").read_text()
-    assert "Not read: ocean-cpu.json" in page
+    assert "**Not read:** ocean-cpu.json" in pages(tmp_path)[0]
     (tmp_path / "mauna-loa-cpu.json").unlink()
     with pytest.raises(ValueError, match="no result"):
-        write_report(tmp_path, tmp_path / "report.html")
+        write_report(tmp_path, tmp_path / "report")

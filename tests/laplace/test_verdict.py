@@ -7,8 +7,13 @@ import numpy as np
 import pytest
 import references
 from gpjax.kernels import RBF, Matern12, Matern32
+from scipy.spatial import KDTree
+from scipy.stats import poisson
 
 import fsplaplace as fsp
+from fsplaplace.laplace import _choices
+from fsplaplace.laplace._data import Part, Rows
+from fsplaplace.laplace._problem import new_inputs
 
 GENERATOR = np.random.default_rng(0)
 X = GENERATOR.uniform(-1, 1, size=(60, 1))
@@ -136,20 +141,117 @@ def test_a_network_too_small_for_its_prior_is_not_called_good(likelihood):
     assert any("method='gp'" in remedy for remedy in posterior.verdict.remedies)
 
 
-def test_the_loss_is_what_the_log_predictive_density_loses_against_the_exact_process(x64):
-    """In expectation over targets of the exact process, at the points where it is judged."""
-    prior, guards = fsp.Prior(Matern32(lengthscale=0.1)), np.linspace(-1, 1, 150)[:, None]
-    model = fsp.as_model(fsp.mlp([10, 10], prior=prior, context=CONTEXT, key=jr.key(0)))
-    posterior = fsp.laplace(
-        model, prior, fsp.likelihoods.Gaussian(0.1), X, Y, context_points=guards, guard_points=guards, mean="refined",
-        include_training=False,
-    )  # fmt: skip
-    scaled = lambda a, b: np.sqrt(3) * np.abs(a - b.T) / 0.1  # noqa: E731
-    kernel = lambda a, b: (1 + scaled(a, b)) * np.exp(-scaled(a, b))  # noqa: E731
-    process = references.exact_gp(kernel(X, X), kernel(guards, X), kernel(guards, guards), Y, np.array(0.1))
-    prediction, wanted = posterior.predict(guards), process.std**2 + 0.01
+NEW = new_inputs(Rows(lambda: iter([Part(X, Y[:, None])])), X)
+
+
+def judged(prior, likelihood, targets, width=10, **options):
+    """A posterior in float64, so that it is judged at `NEW`."""
+    model = fsp.as_model(fsp.mlp([width, width], prior=prior, context=CONTEXT, key=jr.key(0)))
+    return fsp.laplace(model, prior, likelihood, X, targets, context_points=EVERYWHERE[:501:4], **options)
+
+
+def matern32(a, b):
+    scaled = np.sqrt(3) * np.abs(a - b.T) / 0.1
+    return (1 + scaled) * np.exp(-scaled)
+
+
+def gaussian_loss(posterior):
+    process = references.exact_gp(matern32(X, X), matern32(NEW, X), matern32(NEW, NEW), Y, np.array(0.1))
+    prediction, wanted = posterior.predict(NEW), process.std**2 + 0.01
     given = np.asarray(prediction.total_variance)[:, 0]
     squared = (np.asarray(prediction.mean)[:, 0] - process.mean) ** 2
-    loss = 0.5 * np.mean((squared + wanted) / given - 1 + np.log(given / wanted))
+    return 0.5 * np.mean((squared + wanted) / given - 1 + np.log(given / wanted))
+
+
+@pytest.mark.parametrize("form", ["covariance", "precision"])
+def test_the_loss_is_what_the_log_predictive_density_loses_against_the_exact_process(form, x64):
+    """In expectation over new targets of the exact process, at inputs like the data."""
+    posterior = judged(fsp.Prior(Matern32(lengthscale=0.1)), LIKELIHOODS["Gaussian"], Y, form=form)
+    loss = gaussian_loss(posterior)
     assert loss > 0.01
-    assert posterior.verdict.loss == pytest.approx(loss, rel=0.05)
+    assert posterior.verdict.loss == pytest.approx(loss, rel=0.01)
+
+
+def test_of_many_rows_the_nearest_tell_what_the_exact_process_says(x64, monkeypatch):
+    """As if 60 rows were many, of which 30 are near a new input."""
+    monkeypatch.setattr(_choices, "MOST_TARGETS", 40)
+    monkeypatch.setattr(_choices, "SAMPLE_TARGETS", 30)
+    posterior = judged(fsp.Prior(Matern32(lengthscale=0.1)), LIKELIHOODS["Gaussian"], Y)
+    assert posterior.verdict.loss == pytest.approx(gaussian_loss(posterior), rel=0.05)
+
+
+def test_the_loss_of_labels_is_the_divergence_of_their_probabilities(x64):
+    """Against a dense Laplace approximation of the latent process, by quadrature on a grid."""
+    labels, prior = (Y > 0).astype(int), fsp.Prior(Matern32(lengthscale=0.1, variance=4.0))
+    posterior = judged(prior, fsp.likelihoods.Bernoulli(), labels, width=4)
+    kernel = lambda a, b: 4 * matern32(a, b)  # noqa: E731
+    process = references.gp_laplace(
+        kernel(X, X), kernel(NEW, X), kernel(NEW, NEW), references.bernoulli_expansion(labels)
+    )
+    found = posterior.predict(NEW)
+    grid = np.linspace(-8, 8, 801)
+    weights = np.exp(-0.5 * grid**2) / np.sum(np.exp(-0.5 * grid**2))
+    p, q = (
+        (1 / (1 + np.exp(-(np.asarray(mean)[:, None] + np.asarray(std)[:, None] * grid)))) @ weights
+        for mean, std in ((process.mean, process.std), (found.mean[:, 0], found.std[:, 0]))
+    )
+    loss = np.mean(p * np.log(p / q) + (1 - p) * np.log((1 - p) / (1 - q)))
+    assert loss > 0.003
+    assert posterior.verdict.loss == pytest.approx(loss, rel=0.01)
+
+
+def test_counts_are_judged_in_nats_of_a_count(x64):
+    """The first two terms of the divergence of two Poisson mixtures, by summing over counts."""
+    counts, prior = np.random.default_rng(0).poisson(np.exp(1 + Y)), fsp.Prior(Matern32(lengthscale=0.1), mean=1.0)
+    posterior = judged(prior, fsp.likelihoods.Poisson(), counts)
+
+    def expansion(f):
+        rate = np.exp(1 + f)
+        return np.sum(counts * (1 + f) - rate), counts - rate, np.diag(rate)
+
+    process = references.gp_laplace(matern32(X, X), matern32(NEW, X), matern32(NEW, NEW), expansion)
+    found, grid = posterior.predict(NEW), np.linspace(-6, 6, 241)
+    weights = np.exp(-0.5 * grid**2) / np.sum(np.exp(-0.5 * grid**2))
+    p, q = (
+        poisson.pmf(np.arange(200)[:, None, None], np.exp(np.asarray(mean)[:, None] + np.asarray(std)[:, None] * grid))
+        @ weights
+        for mean, std in ((1 + process.mean, process.std), (found.mean[:, 0], found.std[:, 0]))
+    )
+    loss = np.mean(np.sum(p * (np.log(p + 1e-300) - np.log(q + 1e-300)), axis=0))
+    assert posterior.verdict.loss == pytest.approx(loss, rel=0.5)
+
+
+def test_new_inputs_are_as_far_from_the_data_as_other_draws_of_them():
+    """The median distance to the nearest row is that of a second draw, to a third; repeated rows are met again."""
+    generator = np.random.default_rng(0)
+    for dimension in (1, 3, 8):
+        drawn, others = generator.normal(size=(2, 300, dimension))
+        new = new_inputs(Rows(lambda drawn=drawn: iter([Part(drawn, drawn[:, :1])])), drawn)
+        medians = [np.median(KDTree(drawn).query(points)[0]) for points in (new, others)]
+        assert medians[0] == pytest.approx(medians[1], rel=0.35)
+    repeated = np.repeat(drawn[:20], 10, axis=0)
+    new = new_inputs(Rows(lambda: iter([Part(repeated, repeated[:, :1])])), repeated)
+    np.testing.assert_allclose(KDTree(repeated).query(new)[0], 0.0, atol=1e-12)
+
+
+def test_inputs_that_were_rounded_are_a_reason_for_caution():
+    shift = 1e6
+    prior, context = fsp.Prior(RBF(lengthscale=0.3)), fsp.context.around(X + shift)
+    model = fsp.as_model(fsp.mlp([30, 30], prior=prior, context=context, key=jr.key(0)))
+    with pytest.warns(fsp.PrecisionWarning), pytest.warns(fsp.VerdictWarning, match="numbers of float32 are"):
+        posterior = fsp.laplace(model, prior, LIKELIHOODS["Gaussian"], X + shift, Y)
+    assert posterior.verdict.level == "caution"
+    assert any("subtract a centre" in remedy for remedy in posterior.verdict.remedies)
+
+
+def test_reasons_name_a_mean_that_is_far_off_and_inputs_outside_the_context():
+    prior = fsp.Prior(RBF(lengthscale=0.3))
+    model = fsp.as_model(fsp.mlp([20, 20], prior=prior, context=CONTEXT, key=jr.key(0)))
+    points = np.linspace(-0.5, 0.5, 20)[:, None]
+    with pytest.warns(fsp.VerdictWarning):
+        posterior = fsp.laplace(
+            model, prior, LIKELIHOODS["Gaussian"], X, Y, context_points=points, include_training=False, mean="network"
+        )
+    reasons = " ".join(posterior.verdict.reasons)
+    assert "standard deviations of a new target from the exact process's" in reasons
+    assert "of the training inputs lie outside the box of the context points" in reasons

@@ -241,7 +241,7 @@ def test_a_factor_beyond_the_budget_is_refused_with_a_rank_that_fits():
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: Prior("RBF"), TypeError, "Prior: kernel must be a GPJax kernel, but got str"),
+        (lambda: Prior("RBF"), TypeError, "Prior: kernel is 'RBF'; pass a GPJax kernel or a list"),
         (
             lambda: Prior([RBF(), RBF()], num_outputs=3),
             ValueError,

@@ -14,7 +14,7 @@ import fsplaplace as fsp
 from fsplaplace.host._float64 import to_double
 from fsplaplace.networks._jacobian import jacobian_matrix
 from fsplaplace.tuning import tune, tune_and_train
-from fsplaplace.tuning._linearised import linearise, log_evidence
+from fsplaplace.tuning._linearised import Kind, linearise, log_evidence
 
 KEY = jr.key(0)
 X = np.linspace(-2, 2, 30)[:, None]
@@ -42,7 +42,7 @@ def posteriors():
 def _linearised(posterior, y):
     targets = jnp.asarray(posterior.likelihood.check_targets(y, num_rows=30))
     return linearise(
-        posterior.model, posterior.context_points, jnp.asarray(X), targets,
+        posterior.model, posterior.context_points, [Kind(fsp.operators.value, jnp.asarray(X), targets)],
         delta=posterior.diagnostics.delta, missed_as_noise=posterior.diagnostics.missed_as_noise, budget=1e9,
     )  # fmt: skip
 
@@ -53,7 +53,7 @@ def test_evidence_equals_that_of_laplace(posteriors, case):
     linearised = _linearised(posterior, CASES[case][1])
     with jax.enable_x64(True):
         prior, likelihood = to_double((posterior.prior, posterior.likelihood))
-        value = eqx.filter_jit(log_evidence)(linearised, prior, likelihood)
+        value = eqx.filter_jit(log_evidence)(linearised, prior, [likelihood])
     assert float(value) == pytest.approx(float(posterior.log_evidence), rel=2e-3)
 
 
@@ -69,7 +69,7 @@ def test_evidence_counts_missed_variance_as_noise_where_laplace_does():
         )  # fmt: skip
         linearised = _linearised(posterior, Y)
         with jax.enable_x64(True):
-            value = eqx.filter_jit(log_evidence)(linearised, *to_double((posterior.prior, posterior.likelihood)))
+            value = eqx.filter_jit(log_evidence)(linearised, *to_double((posterior.prior, [posterior.likelihood])))
         assert float(value) == pytest.approx(float(posterior.log_evidence), rel=2e-3)
         values[missed] = float(value)
     assert abs(values[True] - values[False]) > 1.0
@@ -87,8 +87,7 @@ def test_evidence_away_from_context_points_is_that_of_the_prior_mean_and_the_fea
     linearised = linearise(
         model,
         jnp.asarray(points),
-        jnp.asarray(X),
-        jnp.asarray(Y)[:, None],
+        [Kind(fsp.operators.value, jnp.asarray(X), jnp.asarray(Y)[:, None])],
         delta=delta,
         missed_as_noise=False,
         budget=1e9,
@@ -100,7 +99,7 @@ def test_evidence_away_from_context_points_is_that_of_the_prior_mean_and_the_fea
     shrink = np.sqrt(np.minimum(1.0, 1.0 / np.diagonal(implied)))
     covariance = shrink[:, None] * implied * shrink + noise**2 * np.eye(30)
     with jax.enable_x64(True):
-        value = log_evidence(linearised, to_double(prior), to_double(fsp.likelihoods.Gaussian(noise)))
+        value = log_evidence(linearised, to_double(prior), [to_double(fsp.likelihoods.Gaussian(noise))])
     assert float(value) == pytest.approx(multivariate_normal.logpdf(Y, np.full(30, 0.3), covariance), rel=1e-4)
 
 
@@ -115,7 +114,7 @@ def test_evidence_gradient_equals_finite_differences(posteriors, case):
             lambda log: log_evidence(
                 linearised,
                 fsp.Prior(RBF(lengthscale=jnp.exp(log[0]), variance=jnp.exp(log[1])), num_outputs=q),
-                likelihood,
+                [likelihood],
             )
         )
         at = jnp.array([-0.2, 0.3])

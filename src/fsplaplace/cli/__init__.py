@@ -1,5 +1,7 @@
-"""The command line: `fsplaplace demo`, `reproduce`, `data`, `report`, `fit` and `predict`."""
+"""The command line: `fsplaplace demo`, `reproduce`, `data`, `report`, `fit`, `studio` and `predict`."""
 
+import io
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -27,6 +29,10 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print results only, 
 
 def main() -> None:
     """Entry point of the `fsplaplace` command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # In a locale without these letters they are printed as question marks, instead of an error.
+            stream.reconfigure(errors="replace")
     app()
 
 
@@ -76,7 +82,7 @@ def reproduce(
     quiet: Quiet = False,
 ) -> None:
     """Run one of the paper's experiments: JSON, figures, a table and a verdict. An interrupted run continues."""
-    with user_errors():
+    with user_errors(interrupted="finished parts are kept, run the same command to continue"):
         from fsplaplace.cli import _reproduce
 
         _reproduce.show_experiments() if show_list else _reproduce.run(name, preset, seeds, out, quiet)
@@ -85,14 +91,14 @@ def reproduce(
 @app.command()
 def report(
     results: Annotated[Path, typer.Argument(help="Directory with the results of `reproduce`.")] = Path("results"),
-    out: Annotated[Path | None, typer.Option(help="The page; report.html in that directory by default.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Directory of the pages; `report` in that one by default.")] = None,
 ) -> None:
-    """One self-contained HTML page from the results: our numbers beside the paper's, figures, settings."""
+    """Markdown pages from the results: the paper's tables with our numbers beside them, figures, settings."""
     with user_errors():
         from fsplaplace.experiments.report import write_report
 
-        page = write_report(results, out or results / "report.html")
-        print(f"wrote {page}")
+        index, *pages = write_report(results, out or results / "report")
+        print(f"wrote {index} and {len(pages)} page{'s' if len(pages) > 1 else ''}")
 
 
 @app.command()
@@ -108,7 +114,7 @@ def fit(
         float, typer.Option(min=0.0, max=0.9, help="Share of the rows held out for the scores.")
     ] = 0.2,
     steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = 2000,
-    seed: Annotated[int, typer.Option(help="For the split and the fit.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="For the split and the fit.")] = 0,
     quiet: Quiet = False,
 ) -> None:
     """Fit a table: scores on held-out rows, predictions with uncertainty, a figure and a saved model."""
@@ -116,6 +122,22 @@ def fit(
         from fsplaplace.cli import _tables
 
         _tables.fit_table(table, target, kernel, out, test_fraction, steps, seed, quiet)
+
+
+@app.command()
+def studio(
+    table: Annotated[Path | None, typer.Argument(help="A CSV file with a header; without, the prior alone.")] = None,
+    target: Annotated[
+        list[str] | None, typer.Option(help="The column to predict; twice for a vector field. The last by default.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The page: one HTML file that works offline.")] = Path("studio.html"),
+    show: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in the browser.")] = True,
+) -> None:
+    """A page to choose a prior by looking: functions it draws, the exact posterior, evidence, the Python lines."""
+    with user_errors():
+        from fsplaplace.studio import write_studio
+
+        print(f"wrote {write_studio(out, table, target=target, show=show)}")
 
 
 @app.command()

@@ -23,7 +23,17 @@ def fetch(names: list[str] | None) -> None:
 
 
 def verify(names: list[str] | None) -> None:
-    """Print each file whose hash is right; the first that is not is an error."""
+    """Print for each data set which files are right, or what is wrong; an error at the end if any is."""
+    wrong = []
     for name in names or datasets.names():
-        for file, sha256 in datasets.verify(name).items():
-            print(f"{name}: {file} ok ({sha256[:12]})")
+        try:
+            for file, sha256 in datasets.verify(name).items():
+                print(f"{name}: {file} ok ({sha256[:12]})")
+        except datasets.DatasetUnavailableError as error:
+            wrong.append(name)
+            print(f"{name}: {error}")
+    if wrong:
+        raise datasets.DatasetUnavailableError(
+            f"{len(wrong)} of {len(names or datasets.names())} data sets are missing or damaged; get them with "
+            f"`fsplaplace data fetch {' '.join(wrong)}`"
+        )

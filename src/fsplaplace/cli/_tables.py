@@ -1,6 +1,7 @@
 """`fsplaplace fit` and `predict`: a CSV in, predictions with uncertainty out."""
 
 import csv
+import hashlib
 import io
 import itertools
 from pathlib import Path
@@ -17,7 +18,7 @@ from paramax import NonTrainable
 from fsplaplace import metrics
 from fsplaplace._version import __version__
 from fsplaplace.experiments import read_record, write_record
-from fsplaplace.host import write_atomically
+from fsplaplace.host import check_target, write_atomically
 from fsplaplace.networks import MLP, Units
 
 _KIND = "fsplaplace table model"
@@ -37,23 +38,40 @@ def read_table(path: Path) -> Columns:
     raw = path.read_bytes()
     if not raw.strip():
         raise ValueError(f"{path} is empty; pass a CSV file with a header and rows of numbers")
-    rows = [row for row in csv.reader(io.StringIO(_decode(path, raw))) if any(cell.strip() for cell in row)]
-    names = tuple(name.strip() for name in rows[0])
+    (_, first), *rows = _lines(path, _decode(path, raw))
+    names = tuple(name.strip() for name in first)
+    if len(names) == 1 and (mark := next((mark for mark in (";", "\t") if mark in names[0]), None)):
+        raise ValueError(f"{path}: its columns are separated by {mark!r}; save it as CSV with commas")
+    if "" in names:
+        raise ValueError(f"{path}: column {names.index('') + 1} has no name in the header; give each column a name")
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(
             f"{path}: the header has {', '.join(map(repr, repeated))} more than once; give each column its own name"
         )
     if all(_number(name) is not None for name in names):
         raise ValueError(f"{path}: the first line holds numbers only; add a header with the names of the columns")
-    if len(rows) < 2:
+    if not rows:
         raise ValueError(f"{path} has a header but no rows")
-    values = np.empty((len(rows) - 1, len(names)))
-    for line, row in enumerate(rows[1:], start=2):
+    values = np.empty((len(rows), len(names)))
+    for index, (line, row) in enumerate(rows):
         if len(row) != len(names):
             raise ValueError(f"{path}: row {line} has {len(row)} cells, but the header has {len(names)}")
         for column, cell in enumerate(row):
-            values[line - 2, column] = _value(path, line, names[column], cell)
+            values[index, column] = _value(path, line, names[column], cell)
     return Columns(names, values)
+
+
+def _lines(path: Path, text: str) -> list[tuple[int, list[str]]]:
+    """Number and cells of each line, without empty lines and without comments, which begin with `#`."""
+    reader = csv.reader(io.StringIO(text))
+    try:
+        lines = [(reader.line_num, row) for row in reader]
+    except csv.Error as error:
+        raise ValueError(f"{path}: line {reader.line_num} cannot be read as CSV ({error})") from error
+    lines = [(line, row) for line, row in lines if any(map(str.strip, row)) and not row[0].lstrip().startswith("#")]
+    if not lines:
+        raise ValueError(f"{path} has comments only; pass a CSV file with a header and rows of numbers")
+    return lines
 
 
 def fit_table(
@@ -74,7 +92,10 @@ def fit_table(
     features = tuple(name for name in table.names if name != target)
     X = table.values[:, [table.names.index(name) for name in features]]
     y = table.values[:, table.names.index(target)]
+    if out.exists() and not out.is_dir():
+        raise NotADirectoryError(f"--out is {out}, which is a file; pass a directory")
     out.mkdir(parents=True, exist_ok=True)
+    check_target(out / "model.json")
     order = np.random.default_rng(seed).permutation(len(y))
     held_out, kept = np.split(order, [round(test_fraction * len(y))])
     model = FSPRegressor(kernel=kernel, steps=steps, random_state=seed, progress=not quiet).fit(X[kept], y[kept])
@@ -84,6 +105,7 @@ def fit_table(
     )
     for name, value in scores.items():
         print(f"{name}: {value:.6g}")
+    print(f"verdict: {model.verdict_}")
     _write_predictions(
         out / "predictions.csv", table, {"mean": mean, "std": std, "held_out": np.isin(np.arange(len(y)), held_out)}
     )
@@ -96,9 +118,13 @@ def predict_table(model: Path, path: Path, out: Path) -> None:
     """Write mean and standard deviation of each row."""
     from fsplaplace import io as files
 
-    folder = model if model.is_dir() else model.parent
-    described = read_record(folder / "model.json", _KIND)
-    posterior = files.load(folder / "posterior.safetensors", _network(described["network"]))
+    folder = _model_folder(model)
+    check_target(out)
+    described = read_description(folder)
+    stored = folder / "posterior.safetensors"
+    if described.get("posterior_sha256") not in (None, _sha256(stored)):
+        raise ValueError(f"{stored} and model.json are of different fits: one was interrupted; fit again")
+    posterior = files.load(stored, _network(described["network"]))
     table = read_table(path)
     if missing := [name for name in described["features"] if name not in table.names]:
         raise ValueError(f"{path} lacks {', '.join(map(repr, missing))}, which the model was fitted with")
@@ -108,8 +134,65 @@ def predict_table(model: Path, path: Path, out: Path) -> None:
         predicted = posterior.predict((X - scale["input_mean"]) / scale["input_std"])
         mean = np.asarray(predicted.mean, dtype=float)[:, 0] * scale["target_std"][0] + scale["target_mean"][0]
         std = np.sqrt(np.asarray(predicted.total_variance, dtype=float))[:, 0] * scale["target_std"][0]
-    _write_predictions(out, table, {"mean": mean, "std": std})
+    added = {"mean": mean, "std": std}
+    if predicted.outside is not None:
+        added["outside"] = np.asarray(predicted.outside)
+    _write_predictions(out, table, added)
+    if added.get("outside", np.zeros(1)).any():
+        print(
+            f"{int(added['outside'].sum())} rows lie outside the region of the training data (column outside): the "
+            "prior is all that is known there"
+        )
     print(f"wrote {len(mean)} predictions of {described['target']!r} to {out}")
+
+
+def _model_folder(model: Path) -> Path:
+    """The directory of a saved model, named by itself or by one of its two files; never another one."""
+    if model.is_dir():
+        return model
+    if model.is_file() and model.name in ("model.json", "posterior.safetensors"):
+        return model.parent
+    raise FileNotFoundError(f"{model} is no saved model; pass the directory that `fsplaplace fit` wrote")
+
+
+def read_description(folder: Path) -> dict[str, Any]:
+    """What `model.json` says, every value of its type and in its range before anything is built of it."""
+    path = folder / "model.json"
+    described = read_record(path, _KIND)
+    names, network, scales = (described.get(part) for part in ("features", "network", "scales"))
+    fits = (
+        isinstance(names, list) and all(isinstance(name, str) for name in names) and 0 < len(set(names)) == len(names)
+        and isinstance(described.get("target"), str)
+        and isinstance(network, dict) and isinstance(scales, dict)
+    )  # fmt: skip
+    if not fits:
+        raise ValueError(f"{path} lacks features, target, network or scales as `fsplaplace fit` writes them; fit again")
+    widths = network.get("widths")
+    if not (
+        isinstance(widths, list) and len(widths) >= 2 and all(type(width) is int and width >= 1 for width in widths)
+        and widths[0] == len(names) and network.get("dtype") in ("float32", "float64")
+        and network.get("units") in (None, False, True)
+    ):  # fmt: skip
+        raise ValueError(f"{path} describes no network for {len(names)} features; fit again")
+    # The file next to it holds every weight: a network that is larger than that file is not the saved one.
+    weights, stored = sum(a * b for a, b in itertools.pairwise(widths)), folder / "posterior.safetensors"
+    if not stored.is_file():
+        raise FileNotFoundError(f"{stored} does not exist; pass the directory that `fsplaplace fit` wrote")
+    if weights * np.dtype(network["dtype"]).itemsize > stored.stat().st_size:
+        raise ValueError(f"{path} describes a network of {weights} weights, which {stored.name} is too small to hold")
+    for name, width in (("input_mean", len(names)), ("input_std", len(names)), ("target_mean", 1), ("target_std", 1)):
+        values = scales.get(name)
+        if not (
+            isinstance(values, list) and len(values) == width and all(type(value) in (int, float) for value in values)
+            and (name.endswith("mean") or min(values) > 0)
+        ):  # fmt: skip
+            raise ValueError(f"{path}: {name} is not {width} number(s); fit again")
+    return described
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _decode(path: Path, raw: bytes) -> str:
@@ -123,6 +206,8 @@ def _decode(path: Path, raw: bytes) -> str:
 
 
 def _number(cell: str) -> float | None:
+    if "_" in cell:  # Python's own way to write numbers, nobody else's
+        return None
     try:
         return float(cell)
     except ValueError:
@@ -204,6 +289,7 @@ def _save(out: Path, model, features, target: str, kernel: str, X, y, steps: int
     inputs, targets = model.input_scale_, model.target_scale_
     described: dict[str, Any] = {
         "version": __version__,
+        "posterior_sha256": _sha256(out / "posterior.safetensors"),
         "features": features,
         "target": target,
         "kernel": kernel,

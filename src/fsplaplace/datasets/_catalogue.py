@@ -39,6 +39,7 @@ def names() -> tuple[str, ...]:
 
 
 def entry(name: str) -> Entry:
+    """What the catalogue says about a data set: files, hashes, sources."""
     if name not in CATALOGUE:
         raise ValueError(f"there is no dataset {name!r}; pass one of {', '.join(CATALOGUE)}")
     return CATALOGUE[name]

@@ -4,6 +4,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Num
 
+from fsplaplace.arguments import checked
 from fsplaplace.datasets import _readers
 from fsplaplace.datasets._catalogue import entry
 from fsplaplace.datasets._store import fetch
@@ -34,6 +35,7 @@ class Dataset(eqx.Module):
     source: str = eqx.field(static=True)
 
 
+@checked
 def load(name: str) -> Dataset:
     """Read a data set by name, from the mirror or a download.
 

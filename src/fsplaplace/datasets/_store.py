@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from types import ModuleType
 
+from fsplaplace.arguments import checked
 from fsplaplace.datasets._catalogue import Entry, File, entry
 
 MIRROR_VARIABLE = "FSPLAPLACE_DATA"
@@ -16,6 +17,7 @@ class DatasetUnavailableError(RuntimeError):
     """A data set whose files are missing, cannot be downloaded, or are not the ones whose hash is known."""
 
 
+@checked
 def fetch(name: str) -> dict[str, Path]:
     """Local files of a data set, checked, and downloaded where the mirror does not hold them.
 
@@ -28,6 +30,7 @@ def fetch(name: str) -> dict[str, Path]:
     return {file.path: _mirrored(name, file) or _downloaded(name, found, file) for file in found.files}
 
 
+@checked
 def path(name: str) -> dict[str, Path]:
     """Where the files of a data set are or would be downloaded to; nothing is read or downloaded.
 
@@ -37,6 +40,7 @@ def path(name: str) -> dict[str, Path]:
     return {file.path: _in_mirror(file) or _in_cache(name, found, file) for file in found.files}
 
 
+@checked
 def verify(name: str) -> dict[str, str]:
     """Hash the local files of a data set anew and compare with the catalogue; downloads nothing.
 
@@ -46,7 +50,7 @@ def verify(name: str) -> dict[str, str]:
     for file, location in zip(entry(name).files, path(name).values(), strict=True):
         if not location.is_file():
             raise DatasetUnavailableError(
-                f"dataset {name!r}: there is no {location}; fetch it with fsplaplace.datasets.fetch({name!r})"
+                f"dataset {name!r}: there is no {location}; fetch it with `fsplaplace data fetch {name}`"
             )
         hashes[file.path] = _sha256(location)
         _compare(name, file, location, hashes[file.path])

@@ -1,5 +1,7 @@
 """Classification with scikit-learn's conventions."""
 
+from typing import Any
+
 import jax
 import numpy as np
 from jaxtyping import Float
@@ -11,9 +13,9 @@ from sklearn.utils.validation import (
     check_is_fitted,
     check_random_state,
     column_or_1d,
-    validate_data,
 )
 
+from fsplaplace.arguments import checked
 from fsplaplace.estimators._base import FSPEstimator
 from fsplaplace.likelihoods import Bernoulli, Categorical
 
@@ -31,12 +33,14 @@ class FSPClassifier(ClassifierMixin, FSPEstimator):
 
     Attributes:
         classes_: the labels, sorted: the columns of `predict_proba`.
-        posterior_, prior_, prior_report_, input_scale_, n_features_in_, feature_names_in_: as in `FSPRegressor`.
+        posterior_, prior_, prior_report_, verdict_, held_, input_scale_, n_features_in_, feature_names_in_: as in `FSPRegressor`.
     """
 
-    def fit(self, X, y, sample_weight=None):
+    @checked
+    def fit(self, X: Any, y: Any, sample_weight: Any = None):
         """Fit to inputs (n, d) and labels (n,); a weight is the number of observations a row stands for."""
-        X, y = map(np.asarray, validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2))
+        self._check_readable(X=X, y=y)
+        X, y = map(np.asarray, self._validated(X, y, ensure_min_samples=2))
         y = column_or_1d(y, warn=True)
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
@@ -54,7 +58,8 @@ class FSPClassifier(ClassifierMixin, FSPEstimator):
         )  # fmt: skip
         return self
 
-    def predict_proba(self, X) -> Float[np.ndarray, "n c"]:
+    @checked
+    def predict_proba(self, X: Any) -> Float[np.ndarray, "n c"]:
         """Probabilities of the classes, averaged over functions drawn from the posterior."""
         x, count = self._points(X)
         with jax.enable_x64(True):
@@ -64,16 +69,19 @@ class FSPClassifier(ClassifierMixin, FSPEstimator):
             return np.column_stack([1.0 - probabilities, probabilities])
         return probabilities / probabilities.sum(axis=1, keepdims=True)
 
-    def predict_log_proba(self, X) -> Float[np.ndarray, "n c"]:
+    @checked
+    def predict_log_proba(self, X: Any) -> Float[np.ndarray, "n c"]:
         """Logarithms of `predict_proba`."""
         return np.log(self.predict_proba(X))
 
-    def predict(self, X):
+    @checked
+    def predict(self, X: Any):
         """The most probable class of each input."""
         check_is_fitted(self)
         return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
 
-    def sample_y(self, X, n_samples: int = 1, random_state=0):
+    @checked
+    def sample_y(self, X: Any, n_samples: int = 1, random_state=0):
         """Labels (n, n_samples): each column from one function drawn from the posterior."""
         logits = self._functions(X, n_samples, random_state)
         two = self.classes_.size == 2

@@ -1,11 +1,14 @@
 """Regression with scikit-learn's conventions."""
 
+from typing import Any
+
 import jax
 import numpy as np
 from jaxtyping import Float
 from sklearn.base import MultiOutputMixin, RegressorMixin
-from sklearn.utils.validation import check_random_state, validate_data
+from sklearn.utils.validation import check_random_state
 
+from fsplaplace.arguments import checked
 from fsplaplace.estimators._base import FSPEstimator
 from fsplaplace.laplace import Prediction
 from fsplaplace.likelihoods import Gaussian
@@ -25,8 +28,8 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
         kernel: "rbf", "matern12", "matern32", "matern52", "rational_quadratic", "periodic", "linear", a sum such as
             "linear+matern32", or a GPJax kernel.
         ard: one length scale per input.
-        network: widths of the hidden layers, or any network that `fsplaplace.as_model` accepts, with one output per
-            target.
+        network: widths of the hidden layers; "auto" for two layers of 50 to 200, the narrowest that is large enough for the
+            fitted prior (see `fsplaplace.holds`); or any network that `fsplaplace.as_model` accepts, with one output per target.
         method: "fsp-laplace", or a method it is compared with: "gp", "sparse-gp", "map", "ensemble", "laplace", "kfac",
             "diagonal", "last-layer", "fvi", "gfsvi".
         steps: of the optimiser.
@@ -41,17 +44,28 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
     Attributes:
         posterior_: the posterior over functions, in standardised units (see `input_scale_` and `target_scale_`).
         prior_: the fitted prior, and `prior_report_`: how it was fitted, as a table.
+        verdict_: whether the posterior can be trusted, why, and what to do, with what the fit of the prior said
+            (`fsplaplace.Verdict`); None for methods other than "fsp-laplace".
         noise_: standard deviation of the noise in the targets' units; one per target where there are several.
+        held_: how much of the fitted prior the network holds, with `network="auto"`: print it.
         n_features_in_, feature_names_in_: as in scikit-learn.
 
     A fit takes $O(n^3)$ for the marginal likelihood up to 1,500 rows, `steps` passes through the network, and
     $O(m^3)$ for m context points.
+
+    Examples:
+        >>> regressor = fsp.FSPRegressor(kernel="rbf", network=(20,), steps=20, num_context=50).fit(X, y)
+        >>> mean, std = regressor.predict(X, return_std=True)
+        >>> mean.shape, std.shape
+        ((20,), (20,))
     """
 
-    def fit(self, X, y, sample_weight=None):
+    @checked
+    def fit(self, X: Any, y: Any, sample_weight: Any = None):
         """Fit to inputs (n, d) and targets (n,) or (n, q); a weight is the number of observations a row stands for."""
-        checked = validate_data(self, X, y, dtype=np.float64, y_numeric=True, multi_output=True, ensure_min_samples=2)
-        X, y = map(np.asarray, checked)
+        self._check_readable(X=X, y=y)
+        valid = self._validated(X, y, y_numeric=True, multi_output=True, ensure_min_samples=2)
+        X, y = map(np.asarray, valid)
         targets = y.astype(np.float64).reshape(len(y), -1)
         num_outputs = targets.shape[1]
         noise = Gaussian(_UNFITTED_NOISE if num_outputs == 1 else np.full(num_outputs, _UNFITTED_NOISE))
@@ -63,7 +77,8 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
         self.noise_ = noise if self._target_shape else float(noise[0])
         return self
 
-    def predict(self, X, return_std: bool = False, return_cov: bool = False):
+    @checked
+    def predict(self, X: Any, return_std: bool = False, return_cov: bool = False):
         """The mean of new targets at the inputs (n, d), with their standard deviations or their covariance.
 
         Both include the noise; the covariance is between inputs, for each target. Shapes (n,), (n,) and (n, n), or (n, q), (n, q) and (n, n, q) for several targets.
@@ -80,7 +95,8 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
             return mean, covariance[:, :, 0] if not self._target_shape else covariance
         return mean
 
-    def sample_y(self, X, n_samples: int = 1, random_state=0, *, noise: bool = True):
+    @checked
+    def sample_y(self, X: Any, n_samples: int = 1, random_state=0, *, noise: bool = True):
         """Targets drawn from the posterior, (n, n_samples) or (n, q, n_samples); functions where `noise` is False."""
         draws = self.target_scale_.invert(self._functions(X, n_samples, random_state))
         if noise:

@@ -54,6 +54,9 @@ class Weighted(Likelihood):
     def rows(self, index):
         return eqx.tree_at(lambda tree: jax.tree.leaves(tree.weights), self, replace_fn=lambda leaf: leaf[index])
 
+    def of_one(self):
+        return self.likelihood
+
     def _each(self, outputs: Array) -> Float[Array, " n"]:
         return unwrap(self.weights).astype(outputs.dtype)
 
@@ -90,3 +93,6 @@ class WeightedGaussian(Gaussian):
 
     def rows(self, index):
         return eqx.tree_at(lambda tree: jax.tree.leaves(tree.weights), self, replace_fn=lambda leaf: leaf[index])
+
+    def of_one(self):
+        return eqx.tree_at(lambda tree: tree.log_scale, Gaussian(), self.log_scale)

@@ -75,6 +75,7 @@ class Experiment(abc.ABC):
         counterparts: our row -> the method of the paper's table it is compared with.
         published: the paper's numbers.
         notes: what is not comparable, and why.
+        captions: name of a figure -> what it shows, in words.
     """
 
     name: ClassVar[str]
@@ -85,6 +86,7 @@ class Experiment(abc.ABC):
     counterparts: ClassVar[dict[str, str]] = {}
     published: ClassVar[tuple[Published, ...]] = ()
     notes: ClassVar[tuple[str, ...]] = ()
+    captions: ClassVar[dict[str, str]] = {}
 
     @abc.abstractmethod
     def cells(self, settings: Settings, seeds: int) -> list[Cell]:

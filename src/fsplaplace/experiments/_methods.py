@@ -7,6 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+import optax
 from jaxtyping import Float
 
 import fsplaplace as fsp
@@ -32,16 +33,20 @@ class Gaussians(NamedTuple):
 
 def fit_fsp(
     model: fsp.Model, prior: fsp.Prior, likelihood, X, y, *, context, context_points, steps: int, num_context: int,
-    key, rank: int | None = None, rtol: float = 1e-6, batch_size: int | None = None,
+    key, rank: int | None = None, rtol: float = 1e-6, batch_size: int | None = None, learning_rate: float | None = None,
 ) -> tuple[fsp.Posterior, fsp.Posterior | None, str]:  # fmt: skip
     """One training run and both forms of its posterior; the covariance form with the refined mean.
 
+    Adam with `learning_rate` throughout, or the library's own schedule if there is none.
+
     The precision form may have nothing left after its variance check; then None, and why.
     """
+    optimizer = None if learning_rate is None else optax.adam(learning_rate)
     fitted = fit_posterior(
         model, prior, likelihood, context, X, y, key=key, context_points=context_points, grow_noise=False,
         # Keys as in the results that were published.
-        training={"key": key, "steps": steps, "num_context": num_context, "batch_size": batch_size, "progress": False},
+        training={"key": key, "steps": steps, "num_context": num_context, "batch_size": batch_size, "progress": False,
+                  "optimizer": optimizer},
         approximation={"key": None, "mean": "refined", "rtol": rtol},
     )  # fmt: skip
     covariance = fitted.posterior

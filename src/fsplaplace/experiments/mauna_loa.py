@@ -128,7 +128,7 @@ class MaunaLoa(Experiment):
             "methods": ["FSP-Laplace", "GP", "Laplace", "FVI"],
         },
         "paper": {
-            "seeds": 5, "steps": 100_000, "context": 1000, "rtol": 1e-8,
+            "seeds": 5, "steps": 100_000, "learning_rate": 2e-4, "context": 1000, "rtol": 1e-8,
             "methods": ["FSP-Laplace", "GP", "Laplace", "FVI"],
         },
     }  # fmt: skip
@@ -149,6 +149,8 @@ class MaunaLoa(Experiment):
         "In the cpu preset networks take 1,000 steps and FVI 500 with one seed, far fewer than the authors': the rows with the "
         "network's own mean, the precision form, Laplace and FVI show that budget, not what those methods can do. The refined "
         "mean hardly depends on it.",
+        "The paper preset has the authors' 100,000 steps and step size 2e-4; the first layer is matched to the prior (theirs has the "
+        "usual initialisation), and the noise is the published one (theirs is learned).",
         "The matched first layer and the prior's cut (rtol) were settled while writing, on seeds 0 and 1, by the log evidence "
         "of the training months (rtol 1e-8: 1058, 1e-6: 766); test errors were on the screen then. Seeds are not selected.",
         "The paper's prior has mean zero on standardised targets. The linear mean is fitted by generalised least squares and "
@@ -193,7 +195,7 @@ class MaunaLoa(Experiment):
             covariance, precision, note = fit_fsp(
                 fsp.as_model(network), prior, likelihood, X[:n], task.y[:n], context=context,
                 context_points=np.concatenate([grid, X[:n]]), steps=int(settings["steps"]), num_context=100,
-                rtol=float(settings["rtol"]), key=fit_key,
+                rtol=float(settings["rtol"]), key=fit_key, learning_rate=settings.get("learning_rate"),
             )  # fmt: skip
             predictions = fsp_predictions(covariance, precision, X)
             choices["covariance_form"] = diagnostics(covariance)
@@ -235,18 +237,26 @@ class MaunaLoa(Experiment):
             }
         return Outcome(rows, choices, curves)
 
+    captions = {  # noqa: RUF012
+        "forecast": "Left: monthly CO2, trained up to the dotted line and forecast beyond it. Right: observed less predicted, with "
+        "the band of two standard deviations of a new month around zero; points outside it are surprises.",
+    }
+
     def figures(self, outcomes, settings):
         drawn = {cell: outcome.curves for cell, outcome in outcomes.items() if outcome.curves}
-        figure, axes = _figures.panels(len(drawn), columns=2, width=4.6, height=2.7)
-        for axis, (cell, curve) in zip(axes, drawn.items(), strict=False):
-            years, mean, std = (np.asarray(curve[name]) for name in ("years", "mean", "std"))
-            axis.fill_between(
-                years, mean - 2 * std, mean + 2 * std, color=_figures.GREEN, alpha=0.3, lw=0, label="2 std"
-            )
-            axis.plot(years, curve["observed"], ".", color=_figures.GREY, ms=1.5, label="observed")
-            axis.plot(years, mean, color=_figures.RED, lw=0.7, label="mean")
-            axis.axvline(curve["first_test_year"], color="black", lw=0.6, ls=":")
-            axis.set(title=f"{cell.method}, {cell.task}", xlabel="year", ylabel="CO2, ppm", ylim=(320, 440))
+        figure, axes = _figures.panels(2 * len(drawn), columns=2, width=4.6, height=2.0)
+        for row, (cell, curve) in enumerate(drawn.items()):
+            forecast, residual = axes[2 * row : 2 * row + 2]
+            years, observed, mean, std = (np.asarray(curve[name]) for name in ("years", "observed", "mean", "std"))
+            for axis, centre, values in ((forecast, mean, observed), (residual, np.zeros_like(mean), observed - mean)):
+                band = (centre - 2 * std, centre + 2 * std)
+                axis.fill_between(years, *band, color=_figures.GREEN, alpha=0.3, lw=0, label="2 std")
+                axis.plot(years, values, ".", color=_figures.GREY, ms=1.5, label="observed")
+                axis.plot(years, centre, color=_figures.RED, lw=0.7, label="mean")
+                axis.axvline(curve["first_test_year"], color="black", lw=0.6, ls=":")
+            forecast.set(title=f"{cell.method}, {cell.task}", xlabel="year", ylabel="CO2, ppm", ylim=(320, 440))
+            reach = 1.1 * max(np.max(np.abs(observed - mean)), 2 * np.max(std))
+            residual.set(title="observed less predicted", xlabel="year", ylabel="ppm", ylim=(-reach, reach))
         axes[0].legend(loc="upper left", fontsize=7, frameon=False)
         return {"forecast": figure}
 
@@ -255,9 +265,10 @@ class MaunaLoa(Experiment):
         zero, gp = summary.mean(_ZERO, REFINED, "mse"), summary.mean(_LINEAR, "GP", "mse")
         density = summary.mean(_LINEAR, REFINED, "log_predictive_density")
         reference = summary.mean(_ZERO, "GP", "log_predictive_density")
+        paper_zero = summary.mean(_ZERO, PRECISION, "mse")
         return (
             f"MSE {ours:.2f} ppm² with the mean that the evidence prefers and {zero:.1f} with the paper's zero mean (paper 8.90); "
-            f"exact GP with the same prior {gp:.2f}; precision form on the same network {paper:.1f}; "
+            f"exact GP with the same prior {gp:.2f}; precision form on the same networks {paper:.1f} and {paper_zero:.1f}; "
             f"log predictive density {density:.2f} against {reference:.2f} of the paper's GP on this split."
         )
 

@@ -113,6 +113,10 @@ class NullSpace(Experiment):
             tuple(rows), {"prior": "log marginal likelihood of the training data (Dirichlet targets for labels)"}
         )
 
+    captions = {  # noqa: RUF012
+        "shares": "Share of the prior precision that the low-rank factor neglects, in both forms, with the paper's values as bars.",
+    }
+
     def figures(self, outcomes, settings):
         figure, (axis,) = _figures.panels(1, columns=1, width=5.5, height=2.8)
         tasks = list(dict.fromkeys(cell.task for cell in outcomes))

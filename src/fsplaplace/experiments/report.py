@@ -1,34 +1,55 @@
-"""One static HTML page from result files: our numbers beside the paper's, every figure, settings, what is not comparable."""
+"""Pages from result files: the paper's tables with our numbers beside them, every figure, settings, what is not comparable."""
 
-import base64
-import html
 import json
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 from fsplaplace._version import __version__
-from fsplaplace.experiments import names
+from fsplaplace.experiments import get, names
+from fsplaplace.experiments._experiment import Summary
 from fsplaplace.experiments._records import ResultFormatError, read_record
 from fsplaplace.experiments._runner import RESULT
 from fsplaplace.host import write_atomically
 
+# The most thorough first: its figures are shown, and its rows come first.
 _PRESETS = ("paper", "cpu", "quick")
+_WITHOUT_STEPS = ("GP", "Sparse GP")
 
 
-def write_report(results: str | Path, page: str | Path) -> Path:
-    """Write the page, self-contained, from all results in a directory.
+def write_report(results: str | Path, pages: str | Path) -> list[Path]:
+    """Write Markdown pages from all results in a directory: an index and one page for each experiment.
 
     Args:
         results: the directory that `fsplaplace.experiments.reproduce` wrote to.
-        page: the HTML file; written atomically.
+        pages: the directory of the pages; figures are copied beside them.
 
-    Of an experiment with several presets the most thorough is shown. A file that is not a whole result is named on the
-    page and not read. Time and memory: those of the figures.
+    Of an experiment with several presets all but "quick" are shown, each row with its number of training steps; a result of
+    "quick" is shown where there is no other. A file that is not a whole result is named in the index and not read.
+    Returns the pages, the index first. Time and memory: those of the figures.
     """
-    results, page = Path(results), Path(page)
+    results, pages = Path(results), Path(pages)
     if not results.is_dir():
         raise FileNotFoundError(f"{results} is not a directory; run `fsplaplace reproduce NAME --out {results}` first")
-    found: dict[str, dict[str, Any]] = {}
+    found, refused = _read(results)
+    if not found:
+        raise ValueError(
+            f"{results} holds no result of an experiment; run `fsplaplace reproduce NAME --out {results}` first"
+        )
+    pages.mkdir(parents=True, exist_ok=True)
+    written = []
+    for name, presets in found.items():
+        written.append(pages / f"{name}.md")
+        write_atomically(written[-1], _page(presets, results, pages).encode())
+    index = pages / "index.md"
+    write_atomically(index, _index(found, refused).encode())
+    return [index, *written]
+
+
+def _read(results: Path) -> tuple[dict[str, list[dict[str, Any]]], list[str]]:
+    """Experiment -> its results, the most thorough preset first; and what could not be read."""
+    found: dict[str, list[dict[str, Any]]] = {}
     refused = []
     for path in sorted(results.glob("*-*.json")):
         try:
@@ -37,91 +58,110 @@ def write_report(results: str | Path, page: str | Path) -> Path:
             if "is not a fsplaplace" not in str(error):
                 refused.append(str(error).replace(f"{path}", path.name))
             continue
-        known = found.get(result["name"])
-        if known is None or _PRESETS.index(result["preset"]) < _PRESETS.index(known["preset"]):
-            found[result["name"]] = result
-    if not found:
-        raise ValueError(
-            f"{results} holds no result of an experiment; run `fsplaplace reproduce NAME --out {results}` first"
-        )
-    ordered = sorted(found.values(), key=lambda result: (*names(), result["name"]).index(result["name"]))
-    sections = "\n".join(_section(result, results) for result in ordered)
-    contents = "".join(
-        f'<li><a href="#{r["name"]}">{_text(r["title"])}</a><br>{_text(r["verdict"])}</li>' for r in ordered
-    )
-    warnings = "".join(f"<p class=warning>Not read: {_text(line)}</p>" for line in refused)
-    body = _PAGE.format(style=_STYLE, contents=contents, warnings=warnings, sections=sections, version=__version__)
-    write_atomically(page, body.encode())
-    return page
+        found.setdefault(result["name"], []).append(result)
+    for name, presets in found.items():
+        thorough = [result for result in presets if result["preset"] != "quick"]
+        found[name] = sorted(thorough or presets, key=lambda result: _PRESETS.index(result["preset"]))
+    order = (*names(), *found)
+    return dict(sorted(found.items(), key=lambda item: order.index(item[0]))), refused
 
 
-def _section(result: dict[str, Any], directory: Path) -> str:
-    figures = "".join(
-        _figure(directory / name, f"{result['name']}-{result['preset']}", result["title"]) for name in result["figures"]
-    )
-    notes = "".join(f"<li>{_text(note)}</li>" for note in result["notes"])
-    versions = ", ".join(f"{package} {version}" for package, version in result["versions"].items())
-    return f"""<section id="{result["name"]}">
-<h2>{_text(result["title"])}</h2>
-<p class=place>{_text(result["place"])}</p>
-<p class=verdict>{_text(result["verdict"])}</p>
-{_tables(result)}
-{figures}
-<h3>Not comparable, and why</h3><ul>{notes}</ul>
-<details><summary>Settings, run time and machine</summary>
-<p>Preset {result["preset"]}, {result["seeds"]} seed(s), {result["seconds"]:.0f} s in all on {_text(result["machine"])}.</p>
-<p>{_text(versions)}</p>
-<pre>{_text(json.dumps(result["settings"], indent=1))}</pre></details>
-<details><summary>How hyper-parameters were chosen</summary><pre>{_text(json.dumps(_first_seed(result), indent=1))}</pre></details>
-</section>"""
-
-
-def _tables(result: dict[str, Any]) -> str:
-    """One table per task, a row per method and a column per score."""
-    paper = {(p["task"], p["method"], p["score"]): p for p in result["published"]}
-    tasks = list(dict.fromkeys(row["task"] for row in result["summary"]))
-    shown = {
-        name: described
-        for name, described in result["scores"].items()
-        if any(name in row["scores"] for row in result["summary"])
-        and (not name.endswith("_standardised") or any(key[2] == name for key in paper))
-    }
-    parts = []
-    for task in tasks:
-        rows = [row for row in result["summary"] if row["task"] == task]
-        best = {name: _best(rows, name, better) for name, (_, _, better) in shown.items()}
-        head = "".join(f"<th>{_text(heading)}{_arrow(better)}</th>" for heading, _, better in shown.values())
-        lines = []
-        for row in rows:
-            cells = [
-                _cell(row, name, form, best[name], paper.get((task, result["counterparts"].get(row["method"]), name)))
-                for name, (_, form, _) in shown.items()
-            ]
-            lines.append(f"<tr><th scope=row>{_text(row['method'])}</th>{''.join(cells)}</tr>")
+def _index(found: dict[str, list[dict[str, Any]]], refused: list[str]) -> str:
+    parts = [_INDEX]
+    parts += [f"**Not read:** {_text(line)}" for line in refused]
+    for name, presets in found.items():
+        parts.append(f"## [{_text(presets[0]['title'])}]({name}.md)")
         parts.append(
-            f"<h3>{_text(task)}</h3><div class=scroll><table><thead><tr><th>method</th>{head}</tr></thead>"
-            f"<tbody>{''.join(lines)}</tbody></table></div>"
+            f"{_text(presets[0]['place'])}. Command: `fsplaplace reproduce {name} --preset {presets[0]['preset']}`."
         )
-    key = "<p class=key>Mean ± standard error over seeds; below it the paper's number and the difference (ours − paper).</p>"
-    return (key if paper else "") + "".join(parts)
+        parts += [_paper_table(presets)] if presets[0]["published"] else []
+        parts += [f"- {_budget(result)}: {_text(_verdict(result))}" for result in presets]
+    parts.append(f"Made by fsplaplace {__version__} from its result files alone.")
+    return "\n\n".join(parts) + "\n"
 
 
-def _cell(row: dict, name: str, form: str, best: float | None, printed: dict | None) -> str:
+def _page(presets: list[dict[str, Any]], directory: Path, pages: Path) -> str:
+    first = presets[0]
+    parts = [f"# {_text(first['title'])}", f"{_text(first['place'])}."]
+    parts.append("\n".join(f"- {_budget(result)}: {_text(_verdict(result))}" for result in presets))
+    if first["published"]:
+        parts += ["## The paper's table, ours beside it", _paper_table(presets)]
+    parts += ["## All scores", _KEY]
+    for task in dict.fromkeys(row["task"] for result in presets for row in result["summary"]):
+        parts += [f"### {_text(task)}", _score_table(presets, task)]
+    shown = [(result, name) for result in presets for name in result["figures"]]
+    captioned = {}
+    for result, name in shown:
+        captioned.setdefault(_figure_key(result, name), (result, name))
+    parts += ["## Figures"] if captioned else []
+    parts += [_figure(directory / name, pages, result, key) for key, (result, name) in captioned.items()]
+    notes = dict.fromkeys(note for result in presets for note in result["notes"])
+    parts += ["## Not comparable, and why", "\n".join(f"- {_text(note)}" for note in notes)]
+    parts += ["## How it was run", *(_settings(result) for result in presets)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _paper_table(presets: list[dict[str, Any]]) -> str:
+    """Every number that the paper prints, and our rows that stand for it, with their training steps."""
+    first = presets[0]
+    tasks = list(dict.fromkeys(printed["task"] for printed in first["published"]))
+    scores = list(dict.fromkeys(printed["score"] for printed in first["published"]))
+    paper = {(p["task"], p["method"], p["score"]): p for p in first["published"]}
+    lines = [["task", "method", *(f"{first['scores'][name][0]}{_arrow(first['scores'][name][2])}" for name in scores)]]
+    for task in tasks:
+        for method in dict.fromkeys(p["method"] for p in first["published"] if p["task"] == task):
+            printed = [_printed(paper.get((task, method, name)), first["scores"][name][1]) for name in scores]
+            lines.append([_text(task), f"**{_text(method)}, paper**", *printed])
+            ours = [
+                (result, row)
+                for result in presets
+                for row in result["summary"]
+                if row["task"] == task and result["counterparts"].get(row["method"]) == method
+            ]
+            for result, row in ours:
+                cells = [_number(row, name, first["scores"][name][1]) for name in scores]
+                lines.append(["", f"{_text(row['method'])}{_steps(result, row['method'])}", *cells])
+            if not ours:
+                lines.append(["", "not run here", *("–" for _ in scores)])
+    return _table(lines)
+
+
+def _score_table(presets: list[dict[str, Any]], task: str) -> str:
+    """A row for each method and preset, a column for each score, the best in bold."""
+    rows = [(result, row) for result in presets for row in result["summary"] if row["task"] == task]
+    scores = presets[0]["scores"]
+    printed = {number["score"] for number in presets[0]["published"]}
+    shown = [
+        name
+        for name in scores
+        if any(name in row["scores"] for _, row in rows) and (not name.endswith("_standardised") or name in printed)
+    ]
+    best = {name: _best([row for _, row in rows], name, scores[name][2]) for name in shown}
+    lines = [["method", *(f"{scores[name][0]}{_arrow(scores[name][2])}" for name in shown)]]
+    for result, row in rows:
+        cells = [_number(row, name, scores[name][1], best[name]) for name in shown]
+        lines.append([f"{_text(row['method'])}{_steps(result, row['method'])}", *cells])
+    return _table(lines)
+
+
+def _number(row: dict[str, Any], name: str, form: str, best: float | None = None) -> str:
     found = row["scores"].get(name)
     if found is None:
-        text = "<td>no value" if printed is not None else "<td>–"
-    else:
-        error = f" ± {form.format(found['error'])}" if found["seeds"] > 1 else ""
-        text = f"<td{' class=best' if found['mean'] == best else ''}>{form.format(found['mean'])}{error}"
+        return "no value"
+    error = f" ± {_plain(found['error'], form)}" if found["seeds"] > 1 else ""
+    text = f"{_plain(found['mean'], form)}{error}"
+    return f"**{text}**" if found["mean"] == best else text
+
+
+def _printed(printed: dict[str, Any] | None, form: str) -> str:
     if printed is None:
-        return f"{text}</td>"
-    error = "" if printed["error"] is None else f" ± {form.format(printed['error'])}"
-    difference = "" if found is None else f"; {_signed(form, found['mean'] - printed['mean'])}"
-    return f"{text}<small>paper {form.format(printed['mean'])}{error}{difference}</small></td>"
+        return "–"
+    return f"**{_plain(printed['mean'], form)}**" + (f" ± {_plain(printed['error'], form)}" if printed["error"] else "")
 
 
-def _signed(form: str, value: float) -> str:
-    return ("+" if value >= 0 else "−") + form.format(abs(value))
+def _plain(value: float, form: str) -> str:
+    """Large numbers are written out, as the paper does."""
+    return f"{value:,.0f}" if abs(value) >= 1e4 else form.format(value)
 
 
 def _best(rows: list[dict], name: str, better: str) -> float | None:
@@ -131,51 +171,80 @@ def _best(rows: list[dict], name: str, better: str) -> float | None:
     return min(values) if better == "lower" else max(values)
 
 
+def _verdict(result: dict[str, Any]) -> str:
+    """In today's words, from the rows of the result; in its own where the experiment is not known any more."""
+    if result["name"] not in names() or not result["rows"]:
+        return result["verdict"]
+    return get(result["name"]).verdict(Summary(result["rows"]))
+
+
+def _budget(result: dict[str, Any]) -> str:
+    steps = result["settings"].get("steps")
+    seeds = f"{result['seeds']} seed{'s' if result['seeds'] > 1 else ''}"
+    return f"**Preset {result['preset']}** ({f'{steps:,} training steps, ' if steps else ''}{seeds})"
+
+
+def _steps(result: dict[str, Any], method: str) -> str:
+    settings = result["settings"]
+    steps = settings.get("fvi_steps", settings.get("steps")) if method == "FVI" else settings.get("steps")
+    return "" if method in _WITHOUT_STEPS or steps is None else f"<small>{steps:,} steps</small>"
+
+
+def _figure_key(result: dict[str, Any], name: str) -> str:
+    return Path(name).stem.removeprefix(f"{result['name']}-{result['preset']}-")
+
+
+def _figure(path: Path, pages: Path, result: dict[str, Any], key: str) -> str:
+    if not path.is_file():
+        return f"The figure {_text(path.name)} is missing; run the experiment again."
+    if path.parent.resolve() != pages.resolve():
+        shutil.copy(path, pages / path.name)
+    known = get(result["name"]).captions if result["name"] in names() else {}
+    caption = known.get(key, f"{result['title']}: {key.replace('-', ' ')}.")
+    return f"![{_text(caption)}]({path.name})\n\n*{_text(caption)} Preset {result['preset']}.*"
+
+
+def _settings(result: dict[str, Any]) -> str:
+    versions = ", ".join(f"{package} {version}" for package, version in result["versions"].items())
+    chosen = {name: value for name, value in result["choices"].items() if name.endswith("seed0")}
+    return "\n\n".join(
+        [
+            f"Preset {result['preset']}: {result['seconds']:,.0f} s in all on {_text(result['machine'])}; {_text(versions)}.",
+            f"```json\n{json.dumps(result['settings'], indent=1)}\n```",
+            "How hyper-parameters were chosen, first seed:",
+            f"```json\n{json.dumps(_rounded(chosen), indent=1)}\n```",
+        ]
+    )
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _rounded(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_rounded(each) for each in value]
+    return float(f"{value:.4g}") if isinstance(value, float) else value
+
+
+def _table(lines: list[list[str]]) -> str:
+    head, *body = [f"| {' | '.join(cells)} |" for cells in lines]
+    return "\n".join([head, "|" + "---|" * len(lines[0]), *body])
+
+
 def _arrow(better: str) -> str:
     return {"lower": " ↓", "higher": " ↑"}.get(better, "")
 
 
-def _figure(path: Path, stem: str, title: str) -> str:
-    if not path.is_file():
-        return f"<p class=warning>The figure {_text(path.name)} is missing; run the experiment again.</p>"
-    name = path.stem.removeprefix(f"{stem}-").replace("-", " ")
-    image = base64.b64encode(path.read_bytes()).decode()
-    return (
-        f'<figure><img src="data:image/png;base64,{image}" alt="{_text(title)}: {_text(name)}">'
-        f"<figcaption>{_text(name)}</figcaption></figure>"
-    )
-
-
-def _first_seed(result: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in result["choices"].items() if name.endswith("seed0")}
-
-
 def _text(value: str) -> str:
-    return html.escape(value, quote=True)
+    """Plain text in a cell of a Markdown table: nothing in it is markup."""
+    return re.sub(r"([\\`*_\[\]|#$])", r"\\\1", value).replace("<", "&lt;").replace(">", "&gt;")
 
 
-_STYLE = """
-:root{color-scheme:light dark;--ink:#1c1e21;--paper:#fff;--soft:#5b6570;--line:#d5dae0;--mark:#e5f4ee;--warn:#8a3b00}
-@media(prefers-color-scheme:dark){:root{--ink:#e6e8ea;--paper:#15181b;--soft:#9aa5b0;--line:#343b42;--mark:#173a2e;--warn:#ffb27a}}
-*{box-sizing:border-box}
-body{margin:0 auto;max-width:68rem;padding:1rem;font:16px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper)}
-h1{line-height:1.2}h2{margin-top:3rem;border-top:1px solid var(--line);padding-top:1.5rem}
-a{color:inherit}.place,.key,figcaption,small{color:var(--soft)}.verdict{font-weight:600}.warning{color:var(--warn)}
-.scroll{overflow-x:auto}table{border-collapse:collapse;font-size:.85rem;min-width:100%}
-th,td{text-align:left;vertical-align:top;padding:.35rem .6rem;border-bottom:1px solid var(--line)}
-tbody th{font-weight:400;min-width:11rem}td{font-variant-numeric:tabular-nums}td small{display:block;white-space:nowrap}
-.best{background:var(--mark);font-weight:600}
-figure{margin:1.5rem 0}img{max-width:100%;height:auto;background:#fff;border-radius:4px}
-pre{overflow-x:auto;font-size:.8rem}details{margin:.5rem 0}summary{cursor:pointer}
-"""
+_KEY = "Mean ± standard error over seeds; the best of each column in bold; arrows point to the better side."
 
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">
-<title>FSP-Laplace: our numbers beside the paper's</title><style>{style}</style></head>
-<body><h1>FSP-Laplace: our numbers beside the paper's</h1>
-<p>Every experiment has three rows for the method: the covariance form with its refined mean (this library's default form),
-the same form with the network's own mean, and the paper's precision form. How each hyper-parameter was chosen stands with its experiment.</p>
-{warnings}<ul>{contents}</ul>
-{sections}
-<footer><p class=key>Made by fsplaplace {version} from its result files alone.</p></footer></body></html>
+_INDEX = """# Results beside the paper
+
+The numbers that the paper prints, in bold, and ours below them. The method has three rows: the covariance form with its refined
+mean (this library's default), the same form with the network's own mean, and the paper's precision form. The number of training
+steps stands with each row: the preset `paper` takes the authors' number, `cpu` a number that two cores finish in minutes, and a
+bad row after few steps says little about its method.
 """

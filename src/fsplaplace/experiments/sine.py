@@ -119,6 +119,16 @@ class Sine(Experiment):
         "Dashed lines in the figures: the exact Gaussian process, mean and two standard deviations either side.",
     )
 
+    captions = {  # noqa: RUF012
+        "priors": "One network and one data set under several priors: the posterior takes the shape of its prior between the data "
+        "and beyond them.",
+        "length-scales": "The same under an RBF prior with three length scales: the shorter, the sooner the band opens.",
+        "label-noise": "Noisier targets, with the noise known: the band around the data widens with it.",
+        "context-points": "Few context points: the prior acts only where it is enforced, first row RBF, second Matern-1/2.",
+        "methods-rbf": "All methods under the RBF prior (those that have one).",
+        "methods-matern12": "All methods under the Matern-1/2 prior (those that have one).",
+    }
+
     def cells(self, settings, seeds):
         compared = ("prior=RBF", "prior=Matern-1/2")
         return [
@@ -199,6 +209,7 @@ class Sine(Experiment):
     def verdict(self, summary):
         methods = (REFINED, NETWORK, PRECISION)
         tasks = sorted({task for task, _ in summary.entries if "M=" not in task})
+        few = sorted({task for task, _ in summary.entries if "M=" in task})
         worst = {
             method: max((np.nan_to_num(summary.mean(task, method, "std_to_gp")), task) for task in tasks)
             for method in methods
@@ -217,6 +228,13 @@ class Sine(Experiment):
             f"({worst[REFINED][1]}), the precision form's {worst[PRECISION][0]:.3f} ({worst[PRECISION][1]}); the refined mean at "
             f"most {means[REFINED]:.3f}, the network's {means[NETWORK]:.3f}."
             + (f" Std beside the baselines', RMSE from the GP's: {beside}." if beside else "")
+            + (
+                f" With only 3 to 100 context points ({len(few)} tasks) the covariance form's std is at most "
+                f"{max(np.nan_to_num(summary.mean(task, REFINED, 'std_to_gp')) for task in few):.2f} from it, the precision form's "
+                f"{max(np.nan_to_num(summary.mean(task, PRECISION, 'std_to_gp')) for task in few):.2f}."
+                if few
+                else ""
+            )
         )
 
 
@@ -234,9 +252,19 @@ def _scores(found: Gaussians, exact: Gaussians, stated: Float[np.ndarray, "n 1"]
     }
 
 
+def _reach(outcome: Outcome) -> float:
+    """How far data and bands of the exact process lie from zero."""
+    exact = outcome.curves["exact"]
+    band = np.abs(exact["mean"]) + 2 * np.asarray(exact["std"])
+    return float(max(np.max(band), np.max(np.abs(outcome.curves["y"]))))
+
+
 def _draw(outcomes: Mapping[Cell, Outcome], group: str):
     compared = group.startswith("methods")
-    figure, axes = _figures.panels(len(outcomes), columns=5 if group == "context-points" else 3 if compared else 4)
+    # As many columns as fill every row: a figure with empty panels looks like one with missing results.
+    columns = 5 if group == "context-points" else next(c for c in (4, 3, 5, 2) if len(outcomes) % c == 0 or c == 2)
+    figure, axes = _figures.panels(len(outcomes), columns=min(len(outcomes), columns), width=3.0, height=2.2)
+    reach = 1.05 * max(_reach(outcome) for outcome in outcomes.values())
     for axis, (cell, outcome) in zip(axes, outcomes.items(), strict=True):
         name = REFINED if cell.method == "FSP-Laplace" else cell.method
         curve, panel, exact = outcome.curves, outcome.curves["panels"][name], outcome.curves["exact"]
@@ -252,7 +280,11 @@ def _draw(outcomes: Mapping[Cell, Outcome], group: str):
         axis.plot(curve["X"], curve["y"], "o", color=_figures.GREY, ms=1.8, alpha=0.6, label="data")
         title = cell.method if compared else cell.task
         axis.set(
-            title=f"{title}\nstd {error:.2g} RMSE from the GP's", xlabel="x", ylabel="y", ylim=(-4, 4), xlim=(-2, 2)
+            title=f"{title}\nstd {error:.2g} RMSE from the GP's",
+            xlabel="x",
+            ylabel="y",
+            ylim=(-reach, reach),
+            xlim=(-2, 2),
         )
         axis.title.set_fontsize(7)
     handles, labels = axes[0].get_legend_handles_labels()

@@ -166,6 +166,12 @@ class TwoMoons(Experiment):
         curves = {"maps": maps, "X": rounded(task.X), "y": task.y.tolist()}
         return Outcome(tuple(rows), choices, curves)
 
+    captions = {  # noqa: RUF012
+        "rbf": "Two moons, RBF prior: probability of one class, and two standard deviations of it, for every method.",
+        "matern12": "Two moons, Matern-1/2 prior: probability of one class, and two standard deviations of it, for every method.",
+        "context-points": "Few context points: away from them the network is as sure as it likes to be.",
+    }
+
     def figures(self, outcomes, settings):
         groups = {
             kernel.lower().replace("-1/2", "12"): [cell for cell in outcomes if cell.task == kernel and cell.seed == 0]

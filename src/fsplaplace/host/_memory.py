@@ -14,8 +14,6 @@ def resolve_budget(memory_budget: float | None) -> float:
     """The budget in bytes: the caller's, or a quarter of this machine's memory."""
     if memory_budget is None:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 4
-    if not memory_budget > 0:
-        raise ValueError(f"memory_budget is {memory_budget}; pass a positive number of bytes, or None for RAM / 4")
     return float(memory_budget)
 
 

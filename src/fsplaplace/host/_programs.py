@@ -4,7 +4,10 @@ from pathlib import Path
 
 import jax
 
+from fsplaplace.arguments import checked
 
+
+@checked
 def cache_programs(directory: Path | str) -> None:
     """Keep every program that JAX compiles from now on in this directory, and take from it what earlier processes compiled.
 

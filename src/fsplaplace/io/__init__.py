@@ -1,5 +1,6 @@
 """Save and load posteriors: arrays in safetensors, everything else in a JSON header, nothing executed on load."""
 
+import hmac
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -8,19 +9,27 @@ import jax
 import numpy as np
 
 from fsplaplace._version import __version__
+from fsplaplace.arguments import checked
 from fsplaplace.host import FileFormatError as FileFormatError
-from fsplaplace.host import checksum, read_tensors, write_tensors
+from fsplaplace.host import checksum, read_tensors, signature, write_tensors
 from fsplaplace.io._decoding import MALFORMED, Decoder
 from fsplaplace.io._encoding import PARTS, Encoder
+from fsplaplace.io._export import export as export
 from fsplaplace.io._registry import entry_named, entry_of
 from fsplaplace.io._registry import register as register
+from fsplaplace.likelihoods import Likelihood
 from fsplaplace.networks import as_model
+from fsplaplace.prior import Prior
 
 FORMAT = 1
 _KIND = "fsplaplace object"
+_HEADER = {"kind", "format", "version", "object", "signature"}
 
 
-def save(path: str | Path, posterior: Any, *, omit: str | Sequence[str] = ()) -> None:
+@checked
+def save(
+    path: str | Path, posterior: Any, *, omit: str | Sequence[str] = (), secret: str | bytes | None = None
+) -> None:
     """Write a posterior (or any registered object, such as a trained network) to one file.
 
     The file holds the arrays, and as JSON the library's and the format's version, shapes, dtypes, kernel, mean
@@ -32,8 +41,13 @@ def save(path: str | Path, posterior: Any, *, omit: str | Sequence[str] = ()) ->
         posterior: what `fsplaplace.laplace` or `fsplaplace.train` returned.
         omit: parts to leave out because they are code that a file cannot hold, and that `load` must be given again:
             "prior", "mean" or "likelihood". A part that cannot be stored is refused by name unless it is left out.
+        secret: signs the file (HMAC-SHA-256), for files that others could change on their way: `load` with the same secret
+            refuses every file that was not written with it. The checksum that every file has finds accidents only.
 
     Time and file size: that of the arrays, $O(r p)$ for rank r and p weights.
+
+    Examples:
+        >>> fsp.save(directory / "posterior.safetensors", posterior)
     """
     omitted = (omit,) if isinstance(omit, str) else tuple(omit)
     if unknown := set(omitted) - set(PARTS):
@@ -41,23 +55,46 @@ def save(path: str | Path, posterior: Any, *, omit: str | Sequence[str] = ()) ->
     entry_of(type(posterior))
     encoder = Encoder(omitted, inputs=getattr(posterior, "context_points", None))
     header = {"kind": _KIND, "format": FORMAT, "version": __version__, "object": encoder.encode(posterior)}
+    if secret is not None:
+        header["signature"] = signature(_secret_bytes(secret, "save"), header, encoder.tensors)
     header["checksum"] = checksum(header, encoder.tensors)
     write_tensors(path, encoder.tensors, header)
 
 
-def load(path: str | Path, model: Any = None, *, prior: Any = None, mean: Any = None, likelihood: Any = None) -> Any:
+@checked
+def load(
+    path: str | Path,
+    model: Any = None,
+    *,
+    prior: Prior | None = None,
+    mean: Any = None,
+    likelihood: Likelihood | None = None,
+    secret: str | bytes | None = None,
+) -> Any:
     """Read what `save` wrote; a posterior predicts bit by bit as the one that was saved.
 
     Args:
         path: the file.
         model: the network, for its structure: a `Model`, or anything `fsplaplace.as_model` takes. Its weights, and the
             statistics it keeps fixed, are replaced by the stored ones and must have their shapes and dtypes.
-        prior, mean, likelihood: given, they take the place of the stored ones; needed where `save` left them out.
+        prior: takes the place of the stored one; needed if `save` left it out.
+        mean: takes the place of the stored one; needed if `save` left it out.
+        likelihood: takes the place of the stored one; needed if `save` left it out.
+        secret: the one that the file was saved with; a file without that signature is refused.
 
     Raises `FileFormatError` with the reason for a file that is truncated, altered, of another kind or from a newer
-    version, and for a network of another shape or another function.
+    version, and for a network of another shape or another function. Nothing in a file is executed, and types, shapes and
+    values are checked before anything is built of them; but whoever can write the file can choose its numbers, unless it is
+    signed.
+
+    Examples:
+        >>> fsp.save(directory / "posterior.safetensors", posterior)
+        >>> again = fsp.load(directory / "posterior.safetensors", network)
+        >>> bool((again.predict(X).mean == posterior.predict(X).mean).all())
+        True
     """
     tensors, header = _read(path)
+    _check_signature(path, header, tensors, secret)
     given = {"prior": prior, "mean": mean, "likelihood": likelihood}
     decoder = Decoder(
         tensors,
@@ -71,11 +108,31 @@ def load(path: str | Path, model: Any = None, *, prior: Any = None, mean: Any = 
         check = entry_named(header["object"]["class"]).check
         if check is not None:
             check(restored)
+        if decoder.unused and not decoder.given:
+            raise FileFormatError(f"it has arrays that nothing refers to, such as {min(decoder.unused)!r}")
     except FileFormatError as error:
         raise FileFormatError(f"{path}: {error}") from error
     except MALFORMED as error:
         raise FileFormatError(f"{path} holds values that do not fit together: {error}") from error
     return restored
+
+
+def _check_signature(path: str | Path, header: dict[str, Any], tensors, secret: str | bytes | None) -> None:
+    signed = header.pop("signature", None)
+    if secret is None:
+        return
+    if signed is None:
+        raise FileFormatError(
+            f"{path} is not signed, but secret was given; load it without, or save it with the secret"
+        )
+    if not hmac.compare_digest(str(signed), signature(_secret_bytes(secret, "load"), header, tensors)):
+        raise FileFormatError(f"{path} was signed with another secret, or changed since")
+
+
+def _secret_bytes(secret: str | bytes, caller: str) -> bytes:
+    if not secret:
+        raise ValueError(f"{caller}: secret is empty; pass a long random text, for instance secrets.token_hex()")
+    return secret.encode() if isinstance(secret, str) else secret
 
 
 def _read(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -86,6 +143,8 @@ def _read(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     except (ValueError, KeyError, AttributeError, RecursionError) as error:
         raise FileFormatError(f"{path} is not a readable {_KIND}: {error}") from error
     version, written = header.get("format"), header.get("version")
+    if unknown := set(header) - _HEADER - {"checksum"}:
+        raise FileFormatError(f"{path} has the unknown field {sorted(map(str, unknown))[0]!r} in its header")
     if not isinstance(version, int) or version < 1:
         raise FileFormatError(f"{path} has format version {version!r}; expected a number from 1 to {FORMAT}")
     if version > FORMAT:

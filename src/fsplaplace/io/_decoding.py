@@ -10,6 +10,7 @@ import numpy as np
 
 from fsplaplace.host import FileFormatError
 from fsplaplace.io._encoding import is_array, is_part, model_arrays
+from fsplaplace.io._fields import check_finite, check_values
 from fsplaplace.io._registry import entry_named
 from fsplaplace.networks import Model
 from fsplaplace.prior import Prior
@@ -23,14 +24,29 @@ MALFORMED = (
 _PROBE_TOLERANCE = 1e-3
 
 
+# The keys of each kind of node; a node with any other key is refused.
+_NODES = {
+    "class": {"class", "fields"}, "model": {"model"}, "tuple": {"tuple"}, "list": {"list"}, "dict": {"dict"},
+    "array": {"array", "shape", "dtype", "numpy", "weak"}, "slice": {"slice"}, "omitted": {"omitted"},
+}  # fmt: skip
+_MODEL_KEYS = {"name", "weights", "probe"}
+
+
 class Decoder:
-    """One file's arrays, and what `load` was given besides."""
+    """One file's arrays, and what `load` was given besides.
+
+    Attributes:
+        unused: names of the arrays that nothing has referred to so far.
+    """
 
     def __init__(self, tensors: dict[str, np.ndarray], *, model: Model | None, given: dict[str, Any]):
         self.tensors, self.network, self.given = tensors, model, given
+        self.unused = set(tensors)
 
     def decode(self, node: Any, path: str) -> Any:
         """The value of a JSON node; `path` is where it is in the object."""
+        if isinstance(node, dict) and not any(kind in node and set(node) <= keys for kind, keys in _NODES.items()):
+            raise FileFormatError(f"{path or 'the object'} is not described in a known way")
         match node:
             case None | bool() | int() | float() | str():
                 return node
@@ -39,7 +55,7 @@ class Decoder:
             case {"model": dict(stored)}:
                 return self.model(stored, path)
             case {"array": _}:
-                return self.array(node)
+                return self.array(node, path)
             case {"tuple": list(parts)}:
                 return tuple(self.decode(part, f"{path}[{i}]") for i, part in enumerate(parts))
             case {"list": list(parts)}:
@@ -68,6 +84,7 @@ class Decoder:
                 values[field] = self.given[field]
             else:
                 values[field] = self.decode(node, f"{path}.{field}".removeprefix("."))
+        check_values(entry.kind, values, path)
         if entry.kind is Prior and "mean" in self.given:
             return Prior(**values)
         # As unflattening a pytree does: the fields as they were, without running __init__.
@@ -76,7 +93,7 @@ class Decoder:
             object.__setattr__(instance, field, value)
         return instance
 
-    def array(self, node: dict[str, Any]) -> Any:
+    def array(self, node: dict[str, Any], path: str) -> Any:
         array = self.tensors.get(node["array"]) if isinstance(node["array"], str) else None
         if array is None:
             raise FileFormatError(f"the array {node['array']!r} is missing")
@@ -85,6 +102,8 @@ class Decoder:
                 f"the array {node['array']!r} has shape {array.shape} and dtype {array.dtype}, but the header says "
                 f"{node.get('shape')} and {node.get('dtype')}"
             )
+        self.unused.discard(node["array"])
+        check_finite(array, path)
         if node.get("numpy") is True:
             return array
         if node.get("weak") is True and array.ndim == 0:
@@ -96,7 +115,9 @@ class Decoder:
     def model(self, stored: dict[str, Any], path: str) -> Model:
         if self.network is None:
             raise FileFormatError(f"it holds the weights of {stored.get('name')}; pass that network as model to load")
-        values = {name: self.array(node) for name, node in stored["weights"].items()}
+        if not set(stored) <= _MODEL_KEYS or not isinstance(stored.get("name"), str):
+            raise FileFormatError(f"{path} is not described in a known way")
+        values = {name: self.array(node, f"{path}{name}") for name, node in stored["weights"].items()}
         expected = model_arrays(self.network)
         name = self.network.name
         for weight in sorted(set(values) | set(expected)):
@@ -121,8 +142,8 @@ class Decoder:
     def check_function(self, model: Model, probe: dict[str, Any]) -> None:
         """Refuse a network of the right shapes that computes something else: another activation, another order."""
         with jax.enable_x64(np.dtype(model.dtype).itemsize == 8):
-            outputs = np.asarray(model(self.array(probe["inputs"])))
-        saved = np.asarray(self.array(probe["outputs"]))
+            outputs = np.asarray(model(self.array(probe["inputs"], "probe")))
+        saved = np.asarray(self.array(probe["outputs"], "probe"))
         if outputs.shape != saved.shape or not np.allclose(
             outputs, saved, rtol=_PROBE_TOLERANCE, atol=_PROBE_TOLERANCE * float(np.max(np.abs(saved), initial=0.0))
         ):

@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fsplaplace.host import FileFormatError
+from fsplaplace.io._fields import check_finite
 from fsplaplace.io._registry import entry_of, is_known
 from fsplaplace.networks import Model
 from fsplaplace.prior import Prior
@@ -69,6 +71,10 @@ class Encoder:
 
     def array(self, value: Any, path: str) -> dict[str, Any]:
         array = np.asarray(value)
+        try:
+            check_finite(array, path)
+        except FileFormatError as error:
+            raise ValueError(f"save: {error}; a file keeps only what can be computed with") from error
         name = f"{len(self.tensors):05d} {path}"
         self.tensors[name] = array
         node: dict[str, Any] = {"array": name, "shape": list(array.shape), "dtype": str(array.dtype)}

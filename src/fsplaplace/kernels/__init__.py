@@ -1,5 +1,6 @@
 """Fast covariance matrices for GPJax kernels, what is known about each kind, and the kernels that this library adds."""
 
+from ._columns import check_columns as check_columns
 from ._entry import DataSummary as DataSummary
 from ._entry import KernelEntry as KernelEntry
 from ._entry import Remarks as Remarks

@@ -36,6 +36,10 @@ def covariance(kernel: AbstractKernel, x: Float[AnyArray, "n d"], y: Float[AnyAr
         of the exact values in float32, 1e-10 k(0, 0) in float64. Gradients are finite where points coincide.
 
     Cost: one n x m x d matrix product for each set of columns, and n m per sub-kernel.
+
+    Examples:
+        >>> fsp.kernels.covariance(RBF(), jnp.zeros((2, 1)), jnp.zeros((3, 1))).shape
+        (2, 3)
     """
     return covariances((kernel,), x, y)[0]
 

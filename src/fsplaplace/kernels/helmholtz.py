@@ -9,6 +9,8 @@ from gpjax.kernels import AbstractKernel
 from gpjax.typing import Array as AnyArray
 from jaxtyping import Array, Float
 
+from fsplaplace.arguments import checked
+
 from .engine import covariance
 from .multi_output import BlockKernel
 
@@ -26,11 +28,16 @@ class Helmholtz(BlockKernel):
     v and length scale ℓ contributes v / ℓ² to the variance of each component of the field.
 
     Reference: Berlinghieri et al. (2023), Gaussian processes at the Helm(holtz).
+
+    Examples:
+        >>> fsp.kernels.num_outputs(fsp.kernels.Helmholtz(RBF(), RBF()))
+        2
     """
 
     potential: AbstractKernel | None = None
     stream: AbstractKernel | None = None
 
+    @checked
     def __init__(
         self,
         potential: AbstractKernel | None = None,

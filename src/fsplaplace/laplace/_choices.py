@@ -23,6 +23,12 @@ NUM_GUARDS = 200
 SHARE_ACROSS = 2 / 3
 # Nearest rows that a training input is joined to when guard points are drawn between them.
 NEIGHBOURS = 6
+# Inputs like those to come, at which the loss against the exact process is estimated: its mean to about a tenth.
+NUM_NEW = 200
+# Share of distinct rows from which repetitions say nothing about inputs to come.
+MOSTLY_DISTINCT = 0.7
+# Rows among which the exact process of more targets than `MOST_TARGETS` looks for those that tell most about a new input.
+MOST_NEIGHBOURHOOD = 20_000
 # Points of each place at which implied and stated variance are compared: quantiles to a few per cent.
 MOST_POINTS = 500
 # Guard points times outputs at which ridges and means are judged: enough to rank them, small enough to be free.
@@ -42,6 +48,11 @@ DROPPED_SHARE_OF_NOISE = 0.01
 DROPPED_FREQUENCY = 55.0
 # A factor of many points is complete with all but this share of the prior variance, or less if that shows in the noise.
 MISSED_SHARE = 1e-3
+# The most directions of a factor of many points if the network is small, where `Prior.factor` has 500 for each independent
+# output: 5,288 rows with little noise ask for more (parkinsons: 1,186 have 99.9 %), and the eigenproblem takes seconds.
+MOST_DIRECTIONS, DEFAULT_COLUMNS = 2000, 500
+# Prior variance at the context points that a limit on the rank leaves out, over noise variance, from which it is said.
+HIDDEN_DIRECTIONS = 0.1
 # The authors' limit on Lanczos iterations, for the precision form.
 LANCZOS_RANK = 500
 
@@ -61,6 +72,8 @@ MOST_ENFORCED = 500
 # Numbers of directions are rounded up with zeros, so that fits of similar rank share compiled programs: to a multiple of this,
 # and of a quarter of a power of two beyond; only up to this many bytes, where compiling takes longer than copying.
 RANK_MULTIPLE, LARGEST_PADDED = 16, 2**24
+# The same for the mode of labels and counts, whose programs are small and many.
+MODE_MULTIPLE = 64
 # Bytes up to which BLAS on the host has combined directions before XLA would have compiled the product.
 LARGEST_ON_HOST = 2**24
 
@@ -103,11 +116,17 @@ CAUTION = 5.0
 CAUTION_LOSS, UNUSABLE_LOSS = 0.05, 0.5
 # Implied over stated prior variance within which the features hold the prior, for a judgement without an exact process.
 HELD_RATIOS = (0.8, 1.25)
-# Targets, and judged points, times outputs, on which other likelihoods are compared with the exact process.
-LATENT_TARGETS = 120
-# Relative jitter of the exact process's Cholesky factor, and the noise (in prior variances) with which latent functions are
-# compared: a label tells no more than that.
-LATENT_JITTER, LATENT_NOISE = 1e-8, 0.1
+# Distance of a mean to the exact process's, in standard deviations of a new target, and share of training inputs outside the
+# box of the context points, from which a posterior that is not good names them among the reasons.
+FAR_MEAN, MOST_OUTSIDE = 0.2, 0.01
+# Targets times outputs on which other likelihoods are compared with the exact process: a tenth of a second.
+LATENT_TARGETS = 500
+# Relative jitter of the exact process's Cholesky factor, and what a target must tell at least to count.
+LATENT_JITTER = 1e-8
+# Noise, in prior variances, with which functions are compared if nothing says what a new value is observed with.
+LATENT_NOISE = 0.1
+# Nodes of the quadrature of predicted labels: five digits for latent standard deviations up to 3.
+QUADRATURE_NODES = 32
 # Targets up to which an exact Gaussian process is named as an alternative: a minute on two cores.
 EXACT_TARGETS = 5000
 
@@ -179,6 +198,23 @@ def cut_off(options: Options, noises: Sequence[float], stated: np.ndarray) -> Cu
         rtol = float(np.clip(hidden, SMALLEST_CUT, LARGEST_CUT))
     rtol = LARGEST_CUT if rtol is None else rtol
     return CutOff(rtol, 1 - min(MISSED_SHARE, rtol * stated.size))
+
+
+def most_directions(rank: int | None, size: int, num_independent: int, solver: str, budget: float) -> int | None:
+    """The most columns of the prior's factor: the caller's, or more than by default for many points and few weights.
+
+    Args:
+        rank: the caller's.
+        size: rows of a block of the covariance.
+        num_independent: independent outputs.
+        solver: of the pull-back.
+        budget: bytes.
+    """
+    if rank is not None or size <= LARGEST_DENSE or solver != "normal-equations":
+        return rank
+    # The factorisation holds three matrices of that many columns.
+    fits = int(budget // (3 * 8 * size))
+    return num_independent * max(1, min(fits, max(DEFAULT_COLUMNS, MOST_DIRECTIONS // num_independent)))
 
 
 def rounded_rank(rank: int, bytes_per_direction: float) -> int:

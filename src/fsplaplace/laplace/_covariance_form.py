@@ -1,5 +1,6 @@
 """The covariance form: pull the prior's covariance back to the weights, then condition on the data."""
 
+import warnings
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -12,25 +13,26 @@ from fsplaplace.laplace._choices import Options
 from fsplaplace.laplace._conditioning import turn
 from fsplaplace.laplace._cost import Cost
 from fsplaplace.laplace._diagnostics import Clock, Diagnostics, misfit_to_noise, variance_ratios
-from fsplaplace.laplace._features import Blocks, Normalised, View, data_blocks, normalise, view
+from fsplaplace.laplace._features import Blocks, Normalised, View, data_blocks, normalise
+from fsplaplace.laplace._loss import loss_to_exact, moments_at
 from fsplaplace.laplace._mode import Mode, at_network, best_noise_factor, local_model, objective, posterior_mode
 from fsplaplace.laplace._observed import Observed
 from fsplaplace.laplace._posterior import Posterior
 from fsplaplace.laplace._problem import Places, Problem
 from fsplaplace.laplace._pull_back import PulledBack, Task, solve
-from fsplaplace.laplace._reference import MeanScores, Reference, reference_at, score_means
-from fsplaplace.laplace._verdict import gaussian_loss, latent_loss, variance_at, verdict_of
-from fsplaplace.networks import linear_model
+from fsplaplace.laplace._reference import MeanScores, Moments, Reference, reference_at, score_means, typical
+from fsplaplace.laplace._verdict import verdict_of
+from fsplaplace.networks import CapacityWarning, linear_model
 from fsplaplace.prior import PriorFactor, moments, plan_factor
 
 
 def covariance_form(problem: Problem, options: Options) -> Posterior:
     """The six steps of the covariance form; see `fsplaplace.laplace` and the README of this room."""
     clock, places = Clock(), Places.of(problem)
-    factor = factor_prior(problem, options)
+    solver = _solver(problem, options)
+    factor = factor_prior(problem, options, solver)
     clock.finish("prior factor")
     reference = reference_at(problem, places)
-    solver = _solver(problem, options)
     pulled = solve(Task(problem, np.asarray(factor.columns), places, reference, options), solver)
     clock.finish(f"pull-back ({solver})")
     blocks = data_blocks(problem, pulled.directions, missed=pulled.missed, places=places, seen=pulled.seen)
@@ -47,8 +49,9 @@ def covariance_form(problem: Problem, options: Options) -> Posterior:
     ratios = variance_ratios(stated, places, pulled.seen.features)
     clock.finish("diagnostics")
     precision = curvature_at(mean, problem, blocks, mode)
-    loss = loss_to_exact(problem, found.observed, places, reference, pulled, normalised, means[mean], precision)
-    verdict = verdict_of(problem, reference, loss, ratios, mean=mean)
+    new = posterior_at_new(problem, places, pulled, normalised, mode, precision, mean)
+    loss = loss_to_exact(problem, found.observed, places, reference, new, pulled, normalised)
+    verdict = verdict_of(problem, places, loss, ratios, mean=mean, scores=scores)
     weights = posterior_weights(pulled, precision, mode.z)
     clock.finish("posterior")
     return Posterior(
@@ -82,16 +85,27 @@ def covariance_form(problem: Problem, options: Options) -> Posterior:
     )
 
 
-def factor_prior(problem: Problem, options: Options) -> PriorFactor:
-    r"""Step 1: $B B^\top \approx \Sigma(C, C)$, as many columns as the noise can tell apart."""
+def factor_prior(problem: Problem, options: Options, solver: str) -> PriorFactor:
+    r"""Step 1: $B B^\top \approx \Sigma(C, C)$, as many columns as the noise can tell apart; a `CapacityWarning` if there are fewer."""
     stated = moments.variance(problem.prior, problem.context)
     cut = _choices.cut_off(
         options, [noise for kind in problem.observed for noise in _as_noise_of_values(kind, stated)], stated
     )
-    return problem.prior.factor(
+    factor = problem.prior.factor(
         to_device(problem.context),
-        rank=options.rank, rtol=cut.rtol, captured=cut.captured, memory_budget=problem.budget,
+        rank=_most_directions(problem, options, solver), rtol=cut.rtol, captured=cut.captured, memory_budget=problem.budget,
     )  # fmt: skip
+    if options.rank is None and problem.noise is not None:
+        captured = float(factor.captured)
+        hidden = (1 - captured) * float(np.mean(stated)) / float(np.min(typical(problem.noise.variance)))
+        if hidden > _choices.HIDDEN_DIRECTIONS:
+            warnings.warn(
+                f"laplace: {factor.rank} directions hold {100 * captured:.4g} % of the prior variance at "
+                f"{problem.context.shape[0]} context points; what is missing is {hidden:.2g} times the noise variance. Pass a "
+                "larger rank, or fewer context points",
+                CapacityWarning, stacklevel=4,
+            )  # fmt: skip
+    return factor
 
 
 def _as_noise_of_values(kind: Observed, stated: Float[np.ndarray, "m q"]) -> list[float]:
@@ -178,28 +192,17 @@ def compare_means(
     return score_means(problem.prior, reference, means, losses)
 
 
-def loss_to_exact(
-    problem: Problem, observed: tuple[Observed, ...], places: Places, reference: Reference, pulled: PulledBack,
-    normalised: Normalised, mean: Float[np.ndarray, "k q"], precision: Float[np.ndarray, "r r"],
-) -> float:  # fmt: skip
-    """The loss of log predictive density against the exact process, as far as it can be known cheaply."""
-    if reference.sample is None:
-        return latent_loss(problem, observed, places, reference, pulled)
-    if not reference.complete:
-        # The exact process has fewer data than the posterior: both are given the same few.
-        looks = [
-            (problem.model, reference.points),
-            *((part.kind.model, part.inputs) for part in reference.sample_parts),
-        ]
-        if problem.of_values:
-            looks = [(problem.model, np.concatenate([points for _, points in looks]))]
-        seen = [view(model, x, pulled.directions, budget=problem.budget).features for model, x in looks]
-        return reference.divergence(
-            np.concatenate([part.reshape(-1, part.shape[2]) for part in seen]), pulled.missed
-        ).forward
-    rows = reference.compared_rows(places)
-    variance = variance_at(normalised.features[rows], normalised.unexplained[rows], precision, pulled.missed)
-    return gaussian_loss(reference, mean, variance)
+def posterior_at_new(
+    problem: Problem, places: Places, pulled: PulledBack, normalised: Normalised, mode: Mode,
+    precision: Float[np.ndarray, "r r"], mean: str,
+) -> Moments:  # fmt: skip
+    """The posterior of the function at inputs like those to come."""
+    new = places.slice("new")
+    features = normalised.features[new]
+    values = pulled.seen.outputs[new]
+    if mean == "refined":
+        values = moments.mean(problem.prior, places.new) + features @ mode.z
+    return moments_at(features, normalised.unexplained[new], precision, values, pulled.missed)
 
 
 def curvature_at(mean: str, problem: Problem, blocks: Blocks, mode: Mode) -> Float[np.ndarray, "r r"]:
@@ -248,6 +251,15 @@ def _solver(problem: Problem, options: Options) -> str:
     return _choices.choose_solver(rows, model.num_params, itemsize(model.dtype), options.solver, problem.budget)
 
 
+def _most_directions(problem: Problem, options: Options, solver: str) -> int | None:
+    """The limit on the rank; the usual one unless the noise is Gaussian and may tell more directions apart."""
+    if problem.noise is None:
+        return options.rank
+    blocks = problem.prior.blocks
+    size = problem.context.shape[0] * blocks.rows_per_point
+    return _choices.most_directions(options.rank, size, blocks.num_independent, solver, problem.budget)
+
+
 def _cost(problem: Problem, options: Options, factor: PriorFactor, solver: str) -> Cost:
     """The cost model at the rank that was found."""
     m, q = problem.context.shape[0], problem.prior.num_outputs
@@ -258,7 +270,7 @@ def _cost(problem: Problem, options: Options, factor: PriorFactor, solver: str) 
         num_outputs=q,
         context_rows=m * q,
         rank=factor.rank,
-        factor=plan_factor(problem.prior, m, options.rank, problem.budget),
+        factor=plan_factor(problem.prior, m, _most_directions(problem, options, solver), problem.budget),
         solver=solver,
         passes=_choices.golub_kahan_passes(options.passes, factor.rank, problem.model.num_params, m * q),
         num_ridges=len(options.ridges(problem.model.dtype)),

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 from numpy.typing import ArrayLike
 
+from fsplaplace.arguments import check_squares
 from fsplaplace.host import to_device
 from fsplaplace.laplace import _choices
 from fsplaplace.likelihoods import Likelihood
@@ -29,7 +30,10 @@ class Rows:
     Attributes:
         num_rows: n.
         row_shape: the shape of one input.
+        coarse: what was said about inputs that the weights' numbers cannot tell apart; None if they can.
     """
+
+    coarse: str | None = None
 
     def __init__(
         self, parts: Callable[[], Iterator[Part]], take: Callable[[Int[np.ndarray, " k"]], Part] | None = None
@@ -120,12 +124,12 @@ def _array_rows(model: Model, likelihood: Likelihood, X, y) -> Rows:
     inputs, targets = np.asarray(X), np.asarray(y)
     if inputs.nbytes <= _choices.HELD or inputs.ndim < 2:
         whole = _checked(model, likelihood, inputs, targets)
-        warn_if_coarse(inputs, model.dtype)
-        return Rows(lambda: iter([whole]), lambda index: Part(whole.inputs[index], whole.targets[index]))
+        data = Rows(lambda: iter([whole]), lambda index: Part(whole.inputs[index], whole.targets[index]))
+        data.coarse = warn_if_coarse(inputs, model.dtype)
+        return data
     if targets.ndim == 0 or targets.shape[0] != inputs.shape[0]:
         raise ValueError(f"y has shape {targets.shape}, but X has {inputs.shape[0]} rows; pass one target for each")
     size = max(1, _choices.HELD // inputs[0].nbytes)
-    warn_if_coarse(inputs[:: -(-inputs.shape[0] // size)], model.dtype)
 
     def parts():
         for start in range(0, inputs.shape[0], size):
@@ -136,7 +140,9 @@ def _array_rows(model: Model, likelihood: Likelihood, X, y) -> Rows:
     def take(index):
         return _checked(model, likelihood.rows(index), inputs[index], targets[index])
 
-    return Rows(parts, take)
+    data = Rows(parts, take)
+    data.coarse = warn_if_coarse(inputs[:: -(-inputs.shape[0] // size)], model.dtype)
+    return data
 
 
 def _batch_rows(model: Model, likelihood: Likelihood, batches) -> Rows:
@@ -161,7 +167,7 @@ def _batch_rows(model: Model, likelihood: Likelihood, batches) -> Rows:
             yield part
 
     data = Rows(parts)
-    extent.warn(model.dtype)
+    data.coarse = extent.warn(model.dtype)
     return data
 
 
@@ -219,8 +225,12 @@ def _checked(model: Model, likelihood: Likelihood, inputs, targets, *, name: str
         if name is None:
             raise
         raise ValueError(f"{name}: {error}") from error
-    kind = targets.dtype.kind
-    return Part(inputs, targets.astype(model.dtype) if kind == "f" else np.asarray(targets))
+    if targets.dtype.kind != "f":
+        return Part(inputs, np.asarray(targets))
+    with np.errstate(over="ignore"):  # what is too large is refused in the next line
+        targets = targets.astype(model.dtype)
+    check_squares(targets, f"{name or type(likelihood).__name__}: y")
+    return Part(inputs, targets)
 
 
 def _join(parts: list[Part]) -> Part:

@@ -50,6 +50,9 @@ class Stage(eqx.Module):
     bytes: Float[Array, ""]
 
 
+Level = Literal["good", "caution", "do not use"]
+
+
 class VerdictWarning(UserWarning):
     """A posterior that is not what the prior and the data call for."""
 
@@ -84,12 +87,12 @@ class Verdict(eqx.Module):
     Attributes:
         level: "good", "caution" or "do not use".
         loss: the estimated loss of log predictive density against the exact process with the same prior, in nats for each
-            new target (for labels and counts: of the latent function); NaN if nothing was there to compare with.
+            new target; NaN if nothing was there to compare with.
         reasons: what was seen.
         remedies: what to do.
     """
 
-    level: Literal["good", "caution", "do not use"] = eqx.field(static=True)
+    level: Level = eqx.field(static=True)
     loss: float
     reasons: tuple[str, ...] = eqx.field(static=True)
     remedies: tuple[str, ...] = eqx.field(static=True)
@@ -104,6 +107,11 @@ class Verdict(eqx.Module):
         if self.level == "good":
             return f"good: {self.reasons[0]}"
         return f"{self.level}: {'; '.join(self.reasons)}. What to do: {'; or '.join(self.remedies)}."
+
+    def with_caution(self, reason: str, remedy: str) -> "Verdict":
+        """The verdict with one more reason, which is at least a caution."""
+        level = "caution" if self.level == "good" else self.level
+        return Verdict(level, self.loss, (*self.reasons, reason), (*self.remedies, remedy))
 
     def warn(self) -> None:
         """Say it, unless it is good."""

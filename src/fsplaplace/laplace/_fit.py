@@ -1,5 +1,6 @@
 """Train, choose context points, approximate: the one way from a network and data to a posterior."""
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from numpy.typing import ArrayLike
 from fsplaplace.context import Sampler, throughout
 from fsplaplace.host import host_generator
 from fsplaplace.laplace import _choices
+from fsplaplace.laplace._diagnostics import VerdictWarning
 from fsplaplace.laplace._laplace import laplace
 from fsplaplace.laplace._posterior import Posterior
 from fsplaplace.likelihoods import Gaussian, Likelihood
@@ -84,10 +86,15 @@ def fit_posterior(
         )  # fmt: skip
 
     likelihood = trained.likelihood
-    posterior = approximate(likelihood)
+    with warnings.catch_warnings():
+        # It is said once, about the posterior that is returned.
+        warnings.simplefilter("ignore", VerdictWarning)
+        posterior = approximate(likelihood)
     factor = posterior.diagnostics.noise_factor
     if grow_noise and isinstance(likelihood, Gaussian) and factor is not None and factor > _choices.MORE_NOISE:
         posterior = approximate(likelihood.scaled(factor), missed_as_noise=posterior.diagnostics.missed_as_noise)
+    else:
+        posterior.verdict.warn()
     return Fitted(trained, posterior, np.asarray(context_points))
 
 

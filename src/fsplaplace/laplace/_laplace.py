@@ -5,23 +5,26 @@ from typing import Literal
 
 import jax.random as jr
 import numpy as np
-from jaxtyping import Float, PRNGKeyArray
+from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from fsplaplace.host import one_blas_thread, resolve_budget
+from fsplaplace.arguments import KeyLike, as_key, checked
+from fsplaplace.host import one_blas_thread, ready_to_compute, resolve_budget
 from fsplaplace.laplace._choices import Options, num_training
 from fsplaplace.laplace._covariance_form import covariance_form
 from fsplaplace.laplace._data import Rows, check_rows
-from fsplaplace.laplace._observed import all_inputs, observe
+from fsplaplace.laplace._observed import all_inputs, observe, warn_if_outside
 from fsplaplace.laplace._posterior import Posterior
 from fsplaplace.laplace._precision_form import precision_form
 from fsplaplace.laplace._problem import Problem, default_context, default_guards, distinct, with_training
 from fsplaplace.likelihoods import Likelihood
 from fsplaplace.networks import Model
-from fsplaplace.observations import Observation, check_observations
+from fsplaplace.observations import Observation
 from fsplaplace.prior import Prior
+from fsplaplace.training import check_types
 
 
+@checked
 def laplace(
     model: Model,
     prior: Prior,
@@ -42,7 +45,7 @@ def laplace(
     include_training: bool = True,
     missed_as_noise: bool | None = None,
     memory_budget: float | None = None,
-    key: PRNGKeyArray | None = None,
+    key: KeyLike | None = None,
 ) -> Posterior:
     r"""The posterior over the weights of a trained network under the prior, linearised at those weights.
 
@@ -72,9 +75,10 @@ def laplace(
             finishes what training left undone; or the better of the two at guard and context points ("auto"): the one
             closer to the exact Gaussian process given the data, or 1,000 of more than 2,000 targets (Gaussian likelihood),
             else the one with the lower training objective. The precision form has the network's only.
-        rank: the most directions to keep; no limit by default up to 2,000 context points, 500 for each output beyond, where
-            fewer are kept if they have 99.9 % of the prior variance at those points (more, if what is missed would show
-            in Gaussian noise); `diagnostics.captured` says what was reached. More than there are has no effect.
+        rank: the most directions to keep; no limit by default up to 2,000 context points. Beyond, 500 for each output, or 2,000
+            in all if the noise is Gaussian and the network has up to 4,000 weights; fewer if they have 99.9 % of the prior
+            variance at those points (more, if what is missed would show in Gaussian noise). `diagnostics.captured` says what
+            was reached, and a `CapacityWarning` if that is too little. More than there are has no effect.
         rtol: relative size below which directions of the prior are dropped. By default 1e-6, or less where Gaussian noise
             is so small that a hundredth of its variance would be dropped.
         delta: relative ridge of the pull-back. By default the power of ten for which the posterior at the guard points,
@@ -97,45 +101,56 @@ def laplace(
             always done by the matrix-free solver.
         memory_budget: bytes any single stage may take; a quarter of RAM by default.
         key: for the default guard and context points; a fixed key by default.
+
+    Examples:
+        >>> posterior = fsp.laplace(model, prior, likelihood, X, y)
+        >>> posterior.predict(X).std.shape
+        (20, 1)
     """
-    values = None if X is None and also else check_rows(model, prior, likelihood, X, y)
-    observed = observe(model, prior, likelihood, values, check_observations(also, caller="laplace"))
+    ready_to_compute()
+    check_types(model, prior, likelihood)
+    if X is None and y is not None:
+        raise ValueError("laplace: X is None, but y is not; pass both, or neither and also=[Observation(...)]")
+    values = None if X is None else check_rows(model, prior, likelihood, X, y)
+    observed = observe(model, prior, likelihood, values, tuple(also or ()))
     data = all_inputs(observed)
     options = Options(mean, rank, rtol, delta, solver, passes, missed_as_noise)
     _check_options(form, options)
-    key = jr.key(0) if key is None else key
+    key = jr.key(0) if key is None else as_key(key)
     if context_points is None:
         points = default_context(model, data, key)
     else:
         points = distinct(_checked(model, context_points, data, "context_points"))
+    enforced = points
     if include_training and form == "covariance":
         points = with_training(points, data, most=num_training(points.shape[0], prior.num_outputs), key=key)
     given = guard_points is not None
     guards = _checked(model, guard_points, data, "guard_points") if given else default_guards(points, data, key)
+    for kind in observed:
+        warn_if_outside(kind, enforced)
     problem = Problem(model, prior, likelihood, observed, data, points, guards, given, resolve_budget(memory_budget))
     with one_blas_thread():
         posterior = precision_form(problem, rank) if form == "precision" else covariance_form(problem, options)
+    _check_finite(posterior)
     posterior.verdict.warn()
     return posterior
 
 
 def _check_options(form: str, options: Options) -> None:
-    for name, value, allowed in (
-        ("form", form, ("covariance", "precision")),
-        ("mean", options.mean, ("auto", "network", "refined")),
-        ("solver", options.solver, ("auto", "dense", "normal-equations", "golub-kahan")),
-    ):
-        if value not in allowed:
-            raise ValueError(f"laplace: {name} is {value!r}; pass one of {', '.join(map(repr, allowed))}")
-    rank, rtol, delta, passes = options.rank, options.rtol, options.delta, options.passes
-    if rank is not None and rank < 1:
-        raise ValueError(f"laplace: rank is {rank}; pass 1 or more, or None for no limit")
-    if not ((rtol is None or rtol > 0) and (delta is None or delta > 0) and passes >= 1):
-        raise ValueError(f"laplace: rtol ({rtol}), delta ({delta}) and passes ({passes}) must be positive")
     if form == "precision" and options.mean == "refined":
         raise ValueError(
             "laplace: the precision form has the network's mean only; pass form='covariance' for mean='refined'"
         )
+
+
+def _check_finite(posterior: Posterior) -> None:
+    """A posterior that is not finite is an error, not a result."""
+    for name in ("scale", "shift", "log_evidence"):
+        if not np.all(np.isfinite(np.asarray(getattr(posterior, name)))):
+            raise FloatingPointError(
+                f"laplace: {name} of the posterior is NaN or infinite; check the sizes of the kernel's variance, the noise and y, the "
+                "sign of your own log density, or run in float64"
+            )
 
 
 def _checked(model: Model, points, data: Rows, argument: str) -> Float[np.ndarray, "m ..."]:

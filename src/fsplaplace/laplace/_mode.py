@@ -163,7 +163,10 @@ def _finite(mode: Mode) -> Mode:
 def _expansion(block: Block, z):
     """Log-likelihood, its slope and the negative of its curvature in z."""
     if block.noise is None:
-        return tuple(map(np.asarray, in_float64(_differentiate)(block, z)))
+        padded, rank = _padded(block), z.shape[0]
+        added = padded.features.shape[2] - rank
+        value, slope, curvature = map(np.asarray, in_float64(_differentiate)(padded, np.pad(z, (0, added))))
+        return value, slope[:rank], curvature[:rank, :rank]
     features = block.features.reshape(-1, block.features.shape[2])
     weighted = features / block.noise.variance.reshape(-1, 1)
     residual = (block.targets - block.outputs(z)).ravel()
@@ -172,9 +175,18 @@ def _expansion(block: Block, z):
 
 def _log_likelihood(block: Block, z) -> float:
     if block.noise is None:
-        return float(in_float64(_sum_log_prob)(block, z))
+        padded = _padded(block)
+        return float(in_float64(_sum_log_prob)(padded, np.pad(z, (0, padded.features.shape[2] - z.shape[0]))))
     residual = block.targets - block.outputs(z)
     return block.noise.log_normaliser - 0.5 * float(np.sum(residual**2 / block.noise.variance))
+
+
+def _padded(block: Block) -> Block:
+    """Zeros up to a round number of directions, so that posteriors of similar rank share compiled programs."""
+    added = -block.features.shape[2] % _choices.MODE_MULTIPLE
+    if block.features.nbytes > _choices.LARGEST_PADDED or not added:
+        return block
+    return dataclasses.replace(block, features=np.pad(block.features, ((0, 0), (0, 0), (0, added))))
 
 
 @eqx.filter_jit

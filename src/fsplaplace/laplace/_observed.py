@@ -6,6 +6,7 @@ in this room sees operators that are linear or affine.
 
 import dataclasses
 import functools
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -125,6 +126,22 @@ def _observed(
         raise type(error)(f"{name} ({observation.of.name}): {error}") from error
     stated = isinstance(operator, Value) or is_stated(prior, operator, few.inputs)
     return Observed(operator, seen, prior, observation.likelihood, data, stated, f"{name} ({operator.name})")
+
+
+def warn_if_outside(kind: Observed, points: Float[np.ndarray, "m ..."]) -> None:
+    """Say if what an operator sees lies outside the box of the context points, where the prior is not enforced."""
+    if kind.of_values:
+        return
+    flat, inputs = (each.reshape(len(each), -1) for each in (points, kind.data.held().inputs))
+    lower, upper = np.min(flat, axis=0), np.max(flat, axis=0)
+    outside = np.any((inputs < lower) | (inputs > upper), axis=1)
+    if np.any(outside):
+        warnings.warn(
+            f"laplace: {kind.name}: {int(np.sum(outside))} of {len(inputs)} inputs lie outside the context region, where the prior "
+            "is not enforced; pass context_points that cover them",
+            UserWarning,
+            stacklevel=4,
+        )
 
 
 def all_inputs(kinds: Sequence[Observed]) -> Rows:

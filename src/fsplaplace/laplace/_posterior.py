@@ -12,9 +12,10 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, Bool, Float, PRNGKeyArray, UInt32
+from jaxtyping import Array, Bool, Float, UInt32
 from numpy.typing import ArrayLike
 
+from fsplaplace.arguments import KeyLike, checked
 from fsplaplace.host import pad_rows, resolve_budget, rows_of_data, to_device
 from fsplaplace.laplace import _choices
 from fsplaplace.laplace._conditioning import condition
@@ -127,11 +128,17 @@ class Posterior(eqx.Module):
     log_evidence: Float[Array, ""]
     diagnostics: Diagnostics
 
+    @classmethod
+    def refusal(cls, value) -> str:
+        """What an error says of a value that is no posterior."""
+        return f"must be a Posterior, but got {type(value).__name__}; call laplace first"
+
     @property
     def rank(self) -> int:
         """Number of directions with posterior variance; `scale` may have more rows, of zeros."""
         return int(self.diagnostics.rank)
 
+    @checked(traceable=True)
     def predict(
         self, x: ArrayLike, *, of: Operator | Callable | None = None, memory_budget: float | None = None
     ) -> Prediction:
@@ -153,6 +160,7 @@ class Posterior(eqx.Module):
         rows = rows_per_block(linear.model, x, self.scale.shape[0], budget)
         return map_rows(functools.partial(_predict_block, linear), x, rows=rows)
 
+    @checked(traceable=True)
     def covariance(
         self, x: ArrayLike, *, joint: bool = True, of: Operator | Callable | None = None
     ) -> Float[Array, "n q n q"] | Float[Array, "n q q"]:
@@ -165,6 +173,7 @@ class Posterior(eqx.Module):
         x, linear = self._check_inputs(x), self._through(of)
         return _covariance(linear, x, _see(linear, x, resolve_budget(None)), joint)
 
+    @checked(traceable=True)
     def joint(self, x: ArrayLike, *, of: Operator | Callable | None = None) -> Joint:
         """Mean and joint covariance at sets of inputs, (..., n, d), from one Jacobian: sets are independent of each other.
 
@@ -178,6 +187,7 @@ class Posterior(eqx.Module):
         rows, linear = self._check_inputs(x.reshape(-1, *x.shape[x.ndim - width + 1 :])), self._through(of)
         return _joint(linear, rows, _see(linear, rows, resolve_budget(None)), sets)
 
+    @checked(traceable=True)
     def condition(
         self, X: ArrayLike, y: ArrayLike, likelihood: Likelihood | None = None, *, of: Operator | Callable | None = None
     ) -> "Posterior":
@@ -226,6 +236,7 @@ class Posterior(eqx.Module):
             is_leaf=lambda leaf: leaf is None,
         )
 
+    @checked
     def leave_one_out(self, X: ArrayLike, y: ArrayLike, likelihood: Likelihood | None = None) -> LeaveOneOut:
         """Each datum as all others predict it: means, variances and log densities in closed form, for Gaussian likelihoods.
 
@@ -255,8 +266,9 @@ class Posterior(eqx.Module):
             found.append(leave_one_out(linear, local, targets[part], chosen.rows(part), first=start))
         return found[0] if len(found) == 1 else jax.tree.map(lambda *leaves: to_device(np.concatenate(leaves)), *found)
 
+    @checked(traceable=True)
     def sample(
-        self, x: ArrayLike, *, key: PRNGKeyArray, num_samples: int = 1, of: Operator | Callable | None = None
+        self, x: ArrayLike, *, key: KeyLike, num_samples: int = 1, of: Operator | Callable | None = None
     ) -> Float[Array, "s n q"]:
         """Functions with the posterior's mean and covariance; the same key gives the same functions at any x.
 
@@ -265,17 +277,16 @@ class Posterior(eqx.Module):
         What the features cannot carry shows as white noise that belongs to the input: rough where the network is too small
         for its prior. Time: that of `predict`.
         """
-        if num_samples < 1:
-            raise ValueError(f"Posterior.sample: num_samples is {num_samples}; pass 1 or more")
         x, linear = self._check_inputs(x), self._through(of)
         seen = _see(linear, x, resolve_budget(None))
         return jnp.moveaxis(_sample(linear, x, seen, key, np.arange(num_samples)), 1, 0)
 
+    @checked(traceable=True)
     def predict_proba(
         self,
         x: ArrayLike,
         *,
-        key: PRNGKeyArray | None = None,
+        key: KeyLike | None = None,
         num_samples: int = 1000,
         method: Literal["monte-carlo", "probit"] = "monte-carlo",
     ) -> Float[Array, "n c"]:
@@ -289,10 +300,6 @@ class Posterior(eqx.Module):
                 f"Posterior.predict_proba: {type(self.likelihood).__name__} has no classes; use predict, or a Bernoulli or "
                 "Categorical likelihood"
             )
-        if method not in ("monte-carlo", "probit"):
-            raise ValueError(f"Posterior.predict_proba: method is {method!r}; pass 'monte-carlo' or 'probit'")
-        if num_samples < 1:
-            raise ValueError(f"Posterior.predict_proba: num_samples is {num_samples}; pass 1 or more")
         x = self._check_inputs(x)
         seen = _see(self._linear_model, x, resolve_budget(None))
         link = jax.nn.sigmoid if isinstance(self.likelihood, Bernoulli) else functools.partial(jax.nn.softmax, axis=-1)
@@ -333,6 +340,11 @@ class Posterior(eqx.Module):
             refined=self.diagnostics.mean == "refined", missed_as_noise=self.diagnostics.missed_as_noise,
         )  # fmt: skip
 
+    def tangent(self, operator: Operator) -> Tangent:
+        """The operator, which need not be linear, to first order around the posterior's mean."""
+        base = linear_model(self.model, self.prior if self.diagnostics.mean == "refined" else None, self.shift)
+        return Tangent(operator, PointFunction(base))
+
     def _through(self, of: Operator | Callable | None) -> LinearModel:
         """The linear model of what an operator makes of the function."""
         linear, operator = self._linear_model, as_operator(of)
@@ -344,8 +356,7 @@ class Posterior(eqx.Module):
             if concrete:
                 operator = settle(operator, self.model, self.prior, np.asarray(self.context_points))
             if not operator.linear:
-                base = linear_model(self.model, self.prior if linear.refined else None, self.shift)
-                operator = Tangent(operator, PointFunction(base))
+                operator = self.tangent(operator)
             if concrete:
                 stated = is_stated(self.prior, operator, np.asarray(self.context_points))
         return dataclasses.replace(

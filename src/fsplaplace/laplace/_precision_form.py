@@ -1,7 +1,5 @@
 """The precision form: Algorithm 2 of the paper, on the inverse of the prior's covariance."""
 
-import math
-
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
@@ -11,11 +9,12 @@ from fsplaplace.host import in_float64, to_device
 from fsplaplace.laplace import _choices
 from fsplaplace.laplace._diagnostics import Clock, Diagnostics, misfit_to_noise, variance_ratios
 from fsplaplace.laplace._features import data_blocks
+from fsplaplace.laplace._loss import loss_to_exact
 from fsplaplace.laplace._mode import at_network, local_model
 from fsplaplace.laplace._posterior import Posterior
 from fsplaplace.laplace._problem import Places, Problem
-from fsplaplace.laplace._reference import reference_at
-from fsplaplace.laplace._verdict import gaussian_loss, verdict_of
+from fsplaplace.laplace._reference import Moments, reference_at
+from fsplaplace.laplace._verdict import verdict_of
 from fsplaplace.linalg import lanczos_inverse_factor
 from fsplaplace.networks import pull_back, push_forward
 from fsplaplace.prior import Prior, moments
@@ -32,22 +31,26 @@ def precision_form(problem: Problem, rank: int | None) -> Posterior:
     clock.finish("Lanczos")
 
     pulled = pull_back(model, points, jnp.asarray(inverse_factor, model.dtype), budget=budget)
-    singular, basis = _thin_svd(pulled)
+    left, singular, basis = _thin_svd(pulled)
     keep = int(jnp.sum(singular > jnp.sqrt(jnp.finfo(model.dtype).eps) * singular[0]))
-    singular, basis = singular[:keep], basis[:keep]
+    left, singular, basis = left[:, :keep], singular[:keep], basis[:keep]
     clock.finish("pull-back (lanczos)")
 
     # The curvature belongs where the mean is: at the network's own outputs.
     around = local_model(at_network(data_blocks(problem, basis)), np.zeros(keep))
-    residual = model(points) - prior.mean_at(points)
     prior_precision = np.asarray(singular, dtype=np.float64) ** 2
     precision = np.diag(prior_precision) + around.precision - np.eye(keep)
     eigenvalues, eigenvectors = np.linalg.eigh(precision)
     inverse_root = np.sqrt(np.divide(1.0, eigenvalues, out=np.zeros(keep), where=eigenvalues > 0))
     scale = jnp.asarray((eigenvectors * inverse_root).T, model.dtype) @ basis
-    norm = np.sum(np.einsum("mqr,mq->r", inverse_factor, residual) ** 2)
+    residual = np.asarray(model(points) - prior.mean_at(points), dtype=np.float64)
+    # The part of the whitened residual that weights can move: the rest grows with every direction that Lanczos adds.
+    reached = np.asarray(left, np.float64).T @ np.einsum("mqr,mq->r", inverse_factor, residual)
+    slope = around.gradient + np.asarray(singular, np.float64) * reached
     log_determinants = np.sum(np.log(prior_precision)) - np.linalg.slogdet(precision)[1]
-    log_evidence = -around.value - 0.5 * norm + 0.5 * log_determinants
+    # At the mode of the linearised model, as in the covariance form: training need not have arrived there.
+    to_mode = 0.5 * float(slope @ np.linalg.solve(precision, slope))
+    log_evidence = -around.value - 0.5 * float(reached @ reached) + to_mode + 0.5 * log_determinants
     where = jnp.concatenate([points, guards]) if problem.guards_given else points
     drop = _truncation(push_forward(model, where, scale, budget=budget), prior.variance(where))
     if drop == keep:
@@ -61,12 +64,10 @@ def precision_form(problem: Problem, rank: int | None) -> Posterior:
     implied = push_forward(model, to_device(places.stacked), basis / singular[:, None], budget=budget)
     stated = moments.variance(prior, places.stacked)
     ratios = variance_ratios(stated, places, np.asarray(implied, dtype=np.float64))
-    reference, loss = reference_at(problem, places), math.nan
-    if reference.exact is not None and reference.complete:
-        compared = to_device(reference.compared_points(places))
-        variance = np.sum(np.asarray(push_forward(model, compared, scale, budget=budget), np.float64) ** 2, axis=2)
-        mean = np.asarray(model(compared), np.float64)
-        loss = gaussian_loss(reference, mean, variance)
+    reference, new = reference_at(problem, places), to_device(places.new)
+    variance = np.sum(np.asarray(push_forward(model, new, scale, budget=budget), np.float64) ** 2, axis=2)
+    found = Moments(np.asarray(model(new), np.float64).ravel(), variance.ravel())
+    loss = loss_to_exact(problem, problem.observed, places, reference, found)
     clock.finish("diagnostics")
     sizes = {
         "Lanczos": 3.0 * inverse_factor.nbytes,
@@ -86,7 +87,7 @@ def precision_form(problem: Problem, rank: int | None) -> Posterior:
             form="precision", solver="lanczos", factorisation="Lanczos", mean="network", rank=keep - drop,
             captured=jnp.asarray(jnp.nan), pull_back_residual=float("nan"), ratios=ratios, criterion="", objectives={},
             jitter=0.0, delta=0.0, missed_as_noise=False, noise_factor=None, misfit_to_noise=misfit_to_noise(ratios, stated, problem.noise),
-            verdict=verdict_of(problem, reference, loss, ratios, mean=""), stages=clock.stages(sizes),
+            verdict=verdict_of(problem, places, loss, ratios), stages=clock.stages(sizes),
         ),
     )  # fmt: skip
 
@@ -122,9 +123,8 @@ def _lanczos(prior: Prior, points, start, rank: int, dense: bool):
 
 
 @eqx.filter_jit
-def _thin_svd(rows: Float[Array, "r p"]) -> tuple[Array, Array]:
-    _, singular, basis = jnp.linalg.svd(rows, full_matrices=False)
-    return singular, basis
+def _thin_svd(rows: Float[Array, "r p"]) -> tuple[Array, Array, Array]:
+    return tuple(jnp.linalg.svd(rows, full_matrices=False))
 
 
 @eqx.filter_jit

@@ -2,10 +2,12 @@
 
 import dataclasses
 import functools
+import itertools
 from typing import Literal
 
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray, Shaped
+from scipy.spatial import KDTree
 
 from fsplaplace.context import Segments, throughout
 from fsplaplace.host import host_generator
@@ -16,7 +18,7 @@ from fsplaplace.likelihoods import Likelihood, Noise
 from fsplaplace.networks import Model
 from fsplaplace.prior import Prior
 
-Name = Literal["context", "guard", "training"]
+Name = Literal["context", "guard", "training", "new"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,30 +72,36 @@ class Places:
         guard: at most 500 of the guard points.
         training: at most 500 of the training inputs.
         targets: of those training inputs, read in the same pass over the data; without columns if there are several kinds.
+        new: inputs like those to come, at which the loss against the exact process is estimated.
     """
 
     context: Float[np.ndarray, "c ..."]
     guard: Float[np.ndarray, "g ..."]
     training: Float[np.ndarray, "t ..."]
     targets: Shaped[np.ndarray, "t ..."]
+    new: Float[np.ndarray, "k ..."]
 
     @classmethod
     def of(cls, problem: Problem) -> "Places":
         """The places of a problem; one pass over data that are not held."""
         most = _choices.MOST_POINTS
         some = problem.data.spread(most)
-        return cls(evenly(problem.context, most), evenly(problem.guards, most), some.inputs, some.targets)
+        fresh = evenly(new_inputs(problem.data, problem.guards), _choices.MOST_JUDGED_ROWS // problem.prior.num_outputs)
+        return cls(evenly(problem.context, most), evenly(problem.guards, most), some.inputs, some.targets, fresh)
 
     @functools.cached_property
     def stacked(self) -> Float[np.ndarray, "k ..."]:
-        """All points: context, guard, training."""
-        return np.concatenate([self.context, self.guard, self.training])
+        """All points: context, guard, training, new."""
+        return np.concatenate([self.context, self.guard, self.training, self.new])
 
     @functools.cached_property
     def slices(self) -> dict[Name, slice]:
         """Where the points of each place are among the stacked ones."""
-        first, second, third = np.cumsum([len(self.context), len(self.guard), len(self.training)]).tolist()
-        return {"context": slice(0, first), "guard": slice(first, second), "training": slice(second, third)}
+        sizes: dict[Name, np.ndarray] = {
+            "context": self.context, "guard": self.guard, "training": self.training, "new": self.new,
+        }  # fmt: skip
+        ends = np.cumsum([0, *map(len, sizes.values())]).tolist()
+        return {name: slice(*part) for name, part in zip(sizes, itertools.pairwise(ends), strict=True)}
 
     def slice(self, name: Name) -> slice:
         """Where the points of a place are among the stacked ones."""
@@ -148,3 +156,30 @@ def default_guards(points: Float[np.ndarray, "m ..."], data: Rows, key: PRNGKeyA
         return across
     near = Segments(data.held().inputs, neighbours=_choices.NEIGHBOURS).sample(total - count, key=key)
     return generator.permutation(np.concatenate([across, near]))
+
+
+def new_inputs(data: Rows, guards: Float[np.ndarray, "g ..."]) -> Float[np.ndarray, "k ..."]:
+    """Inputs like those to come: from a training input no farther than its sixth neighbour, in a direction between two others.
+
+    They lie among the rows as another draw would: as far from the nearest, and at it if rows repeat. Distances are in standard
+    deviations of the columns. Guard points stand in for inputs that are no vectors, and for those of a single row.
+    """
+    if len(data.row_shape) != 1 or data.num_rows < 2:
+        return evenly(guards, _choices.NUM_NEW)
+    generator, given = np.random.default_rng(0), data.held().inputs
+    if len(once := distinct(given)) > max(1.0, _choices.MOSTLY_DISTINCT * len(given)):
+        given = once
+    rows = given.astype(np.float64)
+    spread = rows.std(axis=0)
+    rows = rows / np.where(spread > 0, spread, 1.0)
+    first, second, third = generator.integers(0, len(rows), (3, _choices.NUM_NEW))
+    nearest = min(_choices.NEIGHBOURS, len(rows) - 1)
+    distance = np.asarray(KDTree(rows).query(rows[first], nearest + 1)[0])[:, nearest:]
+    direction = rows[second] - rows[third]
+    length = np.linalg.norm(direction, axis=1, keepdims=True)
+    # Uniform in a ball of as many dimensions as the rows fill.
+    variances = np.linalg.eigvalsh(np.atleast_2d(np.cov(rows.T)))
+    dimension = np.sum(variances) ** 2 / np.sum(variances**2) if np.any(variances > 0) else 1.0
+    share = generator.uniform(size=(_choices.NUM_NEW, 1)) ** (1 / dimension)
+    step = np.divide(direction, length, out=np.zeros_like(direction), where=length > 0) * share * distance
+    return given[first] + (step * spread).astype(given.dtype)

@@ -200,6 +200,7 @@ def _golub_kahan(task: Task) -> PulledBack:
     others: dict[Name, View] = {
         "guard": view(model, places.guard, solution.rows, budget=budget),
         "training": view(model, places.training, solution.rows, budget=budget),
+        "new": view(model, places.new, solution.rows, budget=budget),
     }
     seen = _assembled(places, {"context": reached, **others})
     treatment = _as_noise_unless_told(task.options)

@@ -87,8 +87,10 @@ class Reference(NamedTuple):
         exact: the process for new values given the data (or 1,000 of many targets), at the judged points and then at the
             witnesses; None unless all noise is Gaussian and the kernel can be taken through all operators.
         sample: a small problem of the same kind, on which ridges are compared; None with `exact`.
-        noise: variance of the noise of new values.
+        noise: variance of the noise of new values, for each output.
         complete: whether the exact process was given all data.
+        new: the process for the function at the place "new", given all data; of many values, those nearby. None with `exact`,
+            and for many observations through operators.
     """
 
     judged: Int[np.ndarray, " g"]
@@ -97,8 +99,9 @@ class Reference(NamedTuple):
     covariance: Float[np.ndarray, "gq gq"]
     exact: Moments | None
     sample: Sample | None
-    noise: float
+    noise: Float[np.ndarray, " q"]
     complete: bool
+    new: Moments | None
 
     @property
     def sample_parts(self) -> tuple[SamplePart, ...]:
@@ -191,11 +194,12 @@ def reference_at(problem: Problem, places: Places, observed: tuple[Observed, ...
     points = places.guard[judged]
     if not all(kind.noise is not None and kind.stated for kind in kinds):
         covariance = moments.covariance(prior, points)
-        return Reference(judged, witnesses, points, covariance, None, None, math.nan, False)
+        return Reference(judged, witnesses, points, covariance, None, None, np.full(q, math.nan), False, None)
     given = [_Given.of(kind, share) for kind, share in zip(kinds, _shares(kinds), strict=True)]
-    where = np.concatenate([points, places.context[witnesses]])
+    where = np.concatenate([points, places.context[witnesses], places.new])
     stated = _joint(problem, where, given)
-    size, before = points.shape[0] * q, where.shape[0] * q
+    size, compared = points.shape[0] * q, (points.shape[0] + witnesses.size) * q
+    before = where.shape[0] * q
     targets, noise = (
         np.concatenate(each) for each in zip(*((part.targets, part.noise) for part in given), strict=True)
     )
@@ -210,23 +214,31 @@ def reference_at(problem: Problem, places: Places, observed: tuple[Observed, ...
     function = exact if everything else stated.given(before + np.arange(targets.size), targets, noise)
     shown = np.concatenate([np.arange(size), before + kept])
     of_new = _noise_of_values(problem, given)
-    usual = [np.full(rows.size * part.width, typical(part.noise)) for part, rows in zip(given, few, strict=True)]
+    usual = [
+        np.tile(typical(part.noise.reshape(-1, part.width)), rows.size) for part, rows in zip(given, few, strict=True)
+    ]
+    complete, new = all(len(part.inputs) == part.kind.data.num_rows for part in given), None
+    if complete:
+        new = Moments(function.mean[compared:before], function.variance[compared:before])
+    elif problem.of_values:
+        new = near_data(problem, places.new)
     return Reference(
         judged=judged,
         witnesses=witnesses,
         points=points,
         covariance=stated.covariance[:size, :size],
-        exact=Moments(function.mean[:before], function.variance[:before] + of_new),
+        exact=Moments(function.mean[:compared], function.variance[:compared] + np.tile(of_new, compared // q)),
         sample=Sample(
             parts=tuple(SamplePart(part.kind, part.inputs[rows]) for part, rows in zip(given, few, strict=True)),
             targets=targets[kept],
             noise=noise[kept],
             exact=Moments(exact.mean[shown], exact.variance[shown]),
             stated=Moments(stated.mean[shown], np.diagonal(stated.covariance)[shown]),
-            new_noise=np.concatenate([np.full(size, of_new), *usual]),
+            new_noise=np.concatenate([np.tile(of_new, size // q), *usual]),
         ),
         noise=of_new,
-        complete=all(len(part.inputs) == part.kind.data.num_rows for part in given),
+        complete=complete,
+        new=new,
     )
 
 
@@ -290,15 +302,19 @@ def _joint(problem: Problem, where: Float[np.ndarray, "k ..."], given: list[_Giv
     return _Joint(np.concatenate([each.ravel() for each in means]), moments.covariance_of(prior, parts))
 
 
-def _noise_of_values(problem: Problem, given: list[_Given]) -> float:
+def _noise_of_values(problem: Problem, given: list[_Given]) -> Float[np.ndarray, " q"]:
     """Of those observed; else of the likelihood of new values; else a share of the prior variance."""
+    q = problem.prior.num_outputs
     for part in given:
         if part.kind.of_values:
-            return typical(part.noise)
-    noise = problem.likelihood.noise_variance(np.zeros((1, problem.prior.num_outputs)))
+            return typical(part.noise.reshape(-1, q))
+    noise = problem.likelihood.noise_variance(np.zeros((1, q)))
     if noise is not None:
-        return typical(np.asarray(noise, np.float64).ravel())
-    return _choices.LATENT_NOISE * float(np.mean(moments.variance(problem.prior, problem.context[:1])))
+        return np.broadcast_to(typical(np.asarray(noise, np.float64)), (q,))
+    return _choices.LATENT_NOISE * moments.variance(problem.prior, problem.context[:1])[0]
+
+
+_TO_EXACT = "distance to the exact GP"
 
 
 class MeanScores(NamedTuple):
@@ -311,6 +327,11 @@ class MeanScores(NamedTuple):
 
     criterion: str
     scores: dict[str, float]
+
+    @property
+    def against_exact(self) -> bool:
+        """Whether scores are distances to the exact process, in standard deviations of a new target."""
+        return self.criterion == _TO_EXACT
 
     @property
     def best(self) -> str:
@@ -338,7 +359,7 @@ def score_means(
             name: float(np.sqrt(np.mean((values.ravel() - exact.mean) ** 2 / exact.variance)))
             for name, values in means.items()
         }
-        return MeanScores("distance to the exact GP", distances)
+        return MeanScores(_TO_EXACT, distances)
     count = reference.points.shape[0]
     values = np.stack([values[:count] for values in means.values()])
     norms = np.asarray(in_float64(_half_squared_norms)(prior, reference.points, values))
@@ -360,6 +381,28 @@ class _Joint(NamedTuple):
         return Moments(self.mean + (targets - self.mean[at]) @ gain, np.maximum(variance, 0.0))
 
 
+def near_data(problem: Problem, points: Float[np.ndarray, "k ..."]) -> Moments:
+    """The exact process of many data: at each point given the rows that the prior relates to it most.
+
+    Time cubic in those rows, for each point; linear in n.
+    """
+    prior, data, q = problem.prior, problem.data, problem.prior.num_outputs
+    assert problem.noise is not None
+    rows = evenly(np.arange(data.num_rows), _choices.MOST_NEIGHBOURHOOD)
+    given, noise = data.take(rows), problem.noise.variance[rows]
+    targets = np.asarray(given.targets, dtype=np.float64).reshape(len(rows), q)
+    related = moments.relation(prior, points, given.inputs)
+    most = min(max(1, _choices.SAMPLE_TARGETS // q), len(rows))
+    found = []
+    for point, relation in zip(points, related, strict=True):
+        near = np.argpartition(-relation, most - 1)[:most]
+        where = np.concatenate([point[None], given.inputs[near]])
+        joint = _Joint(moments.mean(prior, where).ravel(), moments.covariance(prior, where))
+        process = joint.given(q + np.arange(most * q), targets[near].ravel(), noise[near].ravel())
+        found.append(Moments(process.mean[:q], process.variance[:q]))
+    return Moments(*(np.concatenate(part) for part in zip(*found, strict=True)))
+
+
 def divergence(exact: Moments, found: Moments, noise: float | Float[np.ndarray, " kq"]) -> Divergence:
     """Of two processes for a new target with noise of this variance, the mean over points."""
     wanted, given = exact.variance + noise, found.variance + noise
@@ -369,9 +412,9 @@ def divergence(exact: Moments, found: Moments, noise: float | Float[np.ndarray, 
     return Divergence(0.5 * float(forward), 0.25 * float(forward + backward))
 
 
-def typical(noise: Float[np.ndarray, " sq"]) -> float:
-    """The harmonic mean: rows that say nothing have no part in it."""
-    return 1.0 / float(np.mean(1.0 / noise))
+def typical(noise: Float[np.ndarray, "n q"]) -> Float[np.ndarray, " q"]:
+    """The harmonic mean for each output: rows that say nothing have no part in it."""
+    return 1.0 / np.mean(1.0 / noise, axis=0)
 
 
 @eqx.filter_jit

@@ -7,6 +7,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from numpy.typing import ArrayLike
 from paramax import NonTrainable
 
+from fsplaplace.arguments import check_fields
 from fsplaplace.context import Sampler, around
 from fsplaplace.laplace import Posterior
 from fsplaplace.likelihoods import Gaussian, Likelihood
@@ -22,6 +23,9 @@ class Method(eqx.Module):
     `fit` has one call shape for all, and what it returns has `predict`, `sample` and `predict_proba` as
     `fsplaplace.Posterior` has: methods can be swapped without changing anything else.
     """
+
+    def __check_init__(self):
+        check_fields(self)
 
     @abc.abstractmethod
     def fit(

@@ -11,6 +11,7 @@ import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpy.typing import ArrayLike
 
+from fsplaplace.arguments import KeyLike, checked
 from fsplaplace.host import itemsize, resolve_budget, rows_that_fit
 from fsplaplace.laplace import Prediction
 from fsplaplace.likelihoods import Bernoulli, Categorical, Likelihood
@@ -39,8 +40,9 @@ class FunctionPosterior(eqx.Module):
     def draw_outputs(self, x: ArrayLike, *, key: PRNGKeyArray, num_samples: int) -> Float[Array, "s n q"]:
         """Draws whose joint distribution is right over the outputs at each input, not between inputs: cheaper."""
 
+    @checked(traceable=True)
     def predict_proba(
-        self, x: ArrayLike, *, key: PRNGKeyArray | None = None, num_samples: int = 1000
+        self, x: ArrayLike, *, key: KeyLike | None = None, num_samples: int = 1000
     ) -> Float[Array, "n c"]:
         r"""Class probabilities $E[\mathrm{softmax}(f(x))]$, or $P(y = 1)$ for each label of a Bernoulli likelihood.
 
@@ -84,10 +86,12 @@ class LinearisedPosterior(FunctionPosterior):
     log_evidence: Float[Array, ""]
     prior_precision: Float[Array, " groups"] | None = None
 
+    @checked(traceable=True)
     def predict(self, x):
         mean, covariance = self._moments(x)
         return self.prediction(mean, mean, jnp.diagonal(covariance, axis1=1, axis2=2))
 
+    @checked(traceable=True)
     def covariance(self, x: ArrayLike, *, joint: bool = True):
         r"""$J(x) \Sigma J(x')^\top$ between all points and outputs, or (`joint=False`) between outputs at each point."""
         if not joint:
@@ -100,8 +104,8 @@ class LinearisedPosterior(FunctionPosterior):
         features = map_rows(core, x, rows=self._rows_per_block(x))
         return jnp.einsum("nqr,mpr->nqmp", features, features)
 
+    @checked(traceable=True)
     def sample(self, x, *, key, num_samples=1):
-        _check_num_samples(self, num_samples)
         x = self.model.check_inputs(x, argument="x")
         outputs = self.model(x)
         if self.weight_covariance is None:
@@ -138,13 +142,14 @@ class WeightSamples(FunctionPosterior):
     likelihood: Likelihood
     weights: Float[Array, "s p"]
 
+    @checked(traceable=True)
     def predict(self, x):
         x = self.model.check_inputs(x, argument="x")
         mean, variance = _sample_moments(self.model, self.weights, x)
         return self.prediction(mean, self.model(x), variance)
 
+    @checked(traceable=True)
     def sample(self, x, *, key, num_samples=1):
-        _check_num_samples(self, num_samples)
         x = self.model.check_inputs(x, argument="x")
         chosen = jr.choice(key, self.weights.shape[0], (num_samples,), replace=num_samples > self.weights.shape[0])
         return _evaluate_all(self.model, self.weights[chosen], x)
@@ -152,11 +157,6 @@ class WeightSamples(FunctionPosterior):
     def draw_outputs(self, x, *, key, num_samples):
         """All of them, whatever `num_samples`: their average is the exact expectation."""
         return _evaluate_all(self.model, self.weights, self.model.check_inputs(x, argument="x"))
-
-
-def _check_num_samples(posterior: FunctionPosterior, num_samples: int) -> None:
-    if num_samples < 1:
-        raise ValueError(f"{type(posterior).__name__}.sample: num_samples is {num_samples}; pass 1 or more")
 
 
 @eqx.filter_jit

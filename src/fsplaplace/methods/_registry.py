@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Callable
 
+from fsplaplace.arguments import checked
 from fsplaplace.methods._method import Method
 from fsplaplace.methods.ensemble import Ensemble
 from fsplaplace.methods.fsp_laplace import FSPLaplace
@@ -33,6 +34,7 @@ def names() -> tuple[str, ...]:
     return tuple(METHODS)
 
 
+@checked
 def by_name(name: str, **options) -> Method:
     """The method of this name with its defaults, or with the options given.
 

@@ -8,6 +8,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
+from fsplaplace.arguments import checked
 from fsplaplace.host import host_generator
 from fsplaplace.methods._method import Method
 from fsplaplace.methods._posterior import WeightSamples
@@ -31,10 +32,7 @@ class Ensemble(Method):
     member: MAP = MAP()
     initialise: Callable[[PRNGKeyArray], Model] | None = None
 
-    def __check_init__(self):
-        if self.size < 2:
-            raise ValueError(f"Ensemble: size is {self.size}; pass 2 or more, or use MAP")
-
+    @checked
     def fit(self, model, X, y, likelihood, *, key, prior=None, context=None, progress=True) -> WeightSamples:
         members = []
         for member_key in jr.split(key, self.size):

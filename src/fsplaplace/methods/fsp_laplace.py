@@ -6,6 +6,7 @@ import numpy as np
 import optax
 from numpy.typing import ArrayLike
 
+from fsplaplace.arguments import checked
 from fsplaplace.context import Sampler
 from fsplaplace.laplace import Posterior, fit_posterior
 from fsplaplace.methods._method import Method, check_function_prior, default_context
@@ -44,6 +45,7 @@ class FSPLaplace(Method):
     mean: Literal["auto", "network", "refined"] = "auto"
     rank: int | None = None
 
+    @checked
     def fit(self, model, X, y, likelihood, *, key, prior=None, context=None, progress=True) -> Posterior:
         prior, checked, _ = check_function_prior(self, model, prior, likelihood, X, y)
         return fit_posterior(

@@ -7,6 +7,7 @@ import jax.scipy.linalg as jsl
 import optax
 from jaxtyping import Array, Float
 
+from fsplaplace.arguments import checked
 from fsplaplace.context import Sampler
 from fsplaplace.methods._mean_field import MeanField
 from fsplaplace.methods._method import Method, check_function_prior, default_context
@@ -50,6 +51,7 @@ class FVI(Method):
     batch_size: int | None = 200
     predict_samples: int = 500
 
+    @checked
     def fit(self, model, X, y, likelihood, *, key, prior=None, context=None, progress=True) -> WeightSamples:
         prior, X, targets = check_function_prior(self, model, prior, likelihood, X, y)
         context = default_context(self, context, X)

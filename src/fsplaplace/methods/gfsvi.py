@@ -7,6 +7,7 @@ import jax.scipy.linalg as jsl
 import optax
 from jaxtyping import Array, Float
 
+from fsplaplace.arguments import checked
 from fsplaplace.context import Sampler
 from fsplaplace.methods._expected_log_likelihood import expected_log_likelihood
 from fsplaplace.methods._mean_field import MeanField
@@ -44,6 +45,7 @@ class GFSVI(Method):
     optimizer: optax.GradientTransformation | None = None
     batch_size: int | None = 200
 
+    @checked
     def fit(self, model, X, y, likelihood, *, key, prior=None, context=None, progress=True) -> LinearisedPosterior:
         prior, X, targets = check_function_prior(self, model, prior, likelihood, X, y)
         context = check_compiled(self, default_context(self, context, X))

@@ -13,6 +13,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
+from fsplaplace.arguments import checked
 from fsplaplace.host import cast, format_bytes, one_blas_thread, resolve_budget, rows_that_fit, to_double
 from fsplaplace.likelihoods import Gaussian, Likelihood
 from fsplaplace.linalg import psd_factor
@@ -43,6 +44,7 @@ class ExactGP(Method):
     tune: bool = True
     memory_budget: float | None = None
 
+    @checked
     def fit(self, model, X, y, likelihood, *, key, prior=None, context=None, progress=True) -> "GPPosterior":
         self._check_memory(prior, likelihood, X)
         prior, X, targets = check_function_prior(self, model, prior, likelihood, X, y)
@@ -121,15 +123,15 @@ class GPPosterior(FunctionPosterior):
         """Whether outputs depend on each other, so that there is one block for all points and outputs."""
         return self.precision_root.shape[1] != self.X.shape[0]
 
+    @checked(traceable=True)
     def predict(self, x):
         mean, covariance = self._moments(x)
         variance = jnp.maximum(jnp.diagonal(covariance, axis1=1, axis2=2), 0)
         return self.prediction(mean, mean, variance)
 
+    @checked(traceable=True)
     def sample(self, x, *, key, num_samples=1):
         """Functions at these inputs together. Time cubic in their number."""
-        if num_samples < 1:
-            raise ValueError(f"GPPosterior.sample: num_samples is {num_samples}; pass 1 or more")
         x = np.asarray(check_points(x, self.X.shape[1]))
         with jax.enable_x64(True), one_blas_thread():
             mean, blocks = _joint(self, jnp.asarray(x, jnp.float64))

@@ -10,6 +10,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
+from fsplaplace.arguments import check_fields, checked
 from fsplaplace.host import host_generator
 from fsplaplace.likelihoods import Likelihood
 from fsplaplace.methods._method import Method
@@ -41,9 +42,11 @@ class MAP(Method):
     patience: int = 20
 
     def __check_init__(self):
+        check_fields(self)
         if not np.all(np.asarray(self.prior_precision) > 0):
             raise ValueError(f"MAP: prior_precision is {self.prior_precision}; pass positive numbers")
 
+    @checked
     def fit(self, model, X, y, likelihood, *, key, prior=None, context=None, progress=True) -> LinearisedPosterior:
         X, targets = check_problem(model, None, likelihood, X, y)
         split_key, key = jr.split(key)

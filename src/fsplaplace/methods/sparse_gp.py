@@ -13,6 +13,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, PRNGKeyArray
 from sklearn.cluster import KMeans
 
+from fsplaplace.arguments import checked
 from fsplaplace.host import cast, host_generator, one_blas_thread, to_double
 from fsplaplace.likelihoods import Gaussian, Likelihood
 from fsplaplace.linalg import psd_factor
@@ -55,10 +56,7 @@ class SparseGP(Method):
     optimizer: optax.GradientTransformation | None = None
     batch_size: int | None = 500
 
-    def __check_init__(self):
-        if self.num_inducing < 1:
-            raise ValueError(f"SparseGP: num_inducing is {self.num_inducing}; pass 1 or more")
-
+    @checked
     def fit(self, model, X, y, likelihood, *, key, prior=None, context=None, progress=True) -> "SparseGPPosterior":
         prior, X, targets = check_function_prior(self, model, prior, likelihood, X, y)
         if prior.structure == "joint":
@@ -139,14 +137,14 @@ class SparseGPPosterior(FunctionPosterior):
     log_evidence: Float[Array, ""]
     dtype: str = eqx.field(static=True)
 
+    @checked(traceable=True)
     def predict(self, x):
         mean, variance = self._moments(x)
         return self.prediction(mean, mean, variance)
 
+    @checked(traceable=True)
     def sample(self, x, *, key, num_samples=1):
         """Functions at these inputs together. Time cubic in their number."""
-        if num_samples < 1:
-            raise ValueError(f"SparseGPPosterior.sample: num_samples is {num_samples}; pass 1 or more")
         x = check_points(x, self.process.inducing_inputs.shape[1])
         with jax.enable_x64(True), one_blas_thread():
             mean, blocks = _joint(self, jnp.asarray(x, jnp.float64))

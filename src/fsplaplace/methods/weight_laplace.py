@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from fsplaplace.arguments import check_fields, checked
 from fsplaplace.host import one_blas_thread, resolve_budget
 from fsplaplace.likelihoods import Gaussian, Likelihood
 from fsplaplace.methods._curvature import check_memory, curvature
@@ -52,6 +53,7 @@ class WeightLaplace(Method):
     memory_budget: float | None = None
 
     def __check_init__(self):
+        check_fields(self)
         if self.structure not in _STRUCTURES:
             raise ValueError(
                 f"WeightLaplace: structure is {self.structure!r}; pass one of {', '.join(map(repr, _STRUCTURES))}"
@@ -64,6 +66,7 @@ class WeightLaplace(Method):
         if self.rounds < 1:
             raise ValueError(f"WeightLaplace: rounds is {self.rounds}; pass 1 or more")
 
+    @checked
     def fit(self, model, X, y, likelihood, *, key, prior=None, context=None, progress=True) -> LinearisedPosterior:
         X, targets = check_problem(model, None, likelihood, X, y)
         budget = resolve_budget(self.memory_budget)

@@ -1,6 +1,12 @@
 """A network as one pure function of its weights: models, matched features, products with the Jacobian."""
 
 from fsplaplace.networks._as_model import as_model as as_model
+from fsplaplace.networks._first_layer import match_first_layer as match_first_layer
+from fsplaplace.networks._first_layer import matched_first_layer as matched_first_layer
+from fsplaplace.networks._fully_connected import MLP as MLP
+from fsplaplace.networks._held import CapacityWarning as CapacityWarning
+from fsplaplace.networks._held import Held as Held
+from fsplaplace.networks._holds import holds as holds
 from fsplaplace.networks._jacobian import bytes_per_row as bytes_per_row
 from fsplaplace.networks._jacobian import directions_together as directions_together
 from fsplaplace.networks._jacobian import jacobian as jacobian
@@ -19,12 +25,12 @@ from fsplaplace.networks._jacobian import rows_per_block as rows_per_block
 from fsplaplace.networks._layers import layer_order as layer_order
 from fsplaplace.networks._linear_model import PointFunction as PointFunction
 from fsplaplace.networks._linear_model import linear_model as linear_model
-from fsplaplace.networks._mlp import MLP as MLP
-from fsplaplace.networks._mlp import match_first_layer as match_first_layer
-from fsplaplace.networks._mlp import matched_first_layer as matched_first_layer
 from fsplaplace.networks._mlp import mlp as mlp
 from fsplaplace.networks._model import Model as Model
+from fsplaplace.networks._normalise import Normalised as Normalised
+from fsplaplace.networks._normalise import normalise as normalise
 from fsplaplace.networks._precision import Extent as Extent
 from fsplaplace.networks._precision import PrecisionWarning as PrecisionWarning
 from fsplaplace.networks._precision import warn_if_coarse as warn_if_coarse
 from fsplaplace.networks._units import Units as Units
+from fsplaplace.networks._width import choose_width as choose_width

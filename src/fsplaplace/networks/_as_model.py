@@ -5,12 +5,14 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
+from fsplaplace.arguments import checked
 from fsplaplace.networks import adapters
-from fsplaplace.networks._mlp import MLP
+from fsplaplace.networks._fully_connected import MLP
 from fsplaplace.networks._model import Mask, Model
 from fsplaplace.networks._units import in_units
 
 
+@checked
 def as_model(
     network: Any,
     *,
@@ -41,6 +43,11 @@ def as_model(
     With these four the model is $\mu(x) + s\, g((x - c) / \ell)$ for the network $g$. What `fsplaplace.mlp` builds has
     them already. Outputs of any trailing shape are accepted and flattened to (n, q). Networks that depend on the whole batch
     (BatchNorm in training mode) are refused by name.
+
+    Examples:
+        >>> model = fsp.as_model(network)
+        >>> model(X).shape, model.num_params
+        ((20, 1), 61)
     """
     units = {"mean": mean, "centre": centre, "scale": scale, "output_scale": output_scale}
     if isinstance(network, Model):

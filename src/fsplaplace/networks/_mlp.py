@@ -1,58 +1,31 @@
 """Networks whose features match the prior."""
 
-import itertools
+import warnings
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Literal
 
-import equinox as eqx
-import jax
 import jax.numpy as jnp
-import jax.random as jr
-import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
-from numpy.typing import ArrayLike
-from paramax import NonTrainable, unwrap
+from jaxtyping import Array
 
-from fsplaplace import kernels
-from fsplaplace.context import Sampler, check_sampler
-from fsplaplace.host import host_generator, to_device
-from fsplaplace.networks._units import Units, units_of
+from fsplaplace.arguments import KeyLike, checked
+from fsplaplace.context import Sampler
+from fsplaplace.networks._fully_connected import MLP, fully_connected
+from fsplaplace.networks._held import CapacityWarning
+from fsplaplace.networks._width import choose_width
 from fsplaplace.prior import Prior
 
-# Context points drawn for each unit's centre; the best spread of them are taken.
-_POOL = 10
 
-
-class MLP(eqx.Module):
-    """A fully connected network.
-
-    Attributes:
-        layers: from input to output.
-        activation: the non-linearity between them.
-        units: location and scale of inputs and outputs, and the prior's mean function, which is added; all held fixed.
-            None: inputs and outputs as they are.
-    """
-
-    layers: tuple[eqx.nn.Linear, ...]
-    activation: Callable[[Array], Array]
-    units: NonTrainable[Units] | Units | None = None
-
-    def __call__(self, x: Float[Array, " d"]) -> Float[Array, " q"]:
-        units = Units() if self.units is None else unwrap(self.units)
-        inner = units.inputs(x[None])[0]
-        for layer in self.layers[:-1]:
-            inner = self.activation(layer(inner))
-        return units.outputs(x[None], self.layers[-1](inner)[None])[0]
-
-
+@checked
 def mlp(
-    hidden: Sequence[int],
+    hidden: Sequence[int] | Literal["auto"],
     *,
     prior: Prior,
     context: Sampler,
-    key: PRNGKeyArray,
+    key: KeyLike,
     activation: Callable[[Array], Array] = jnp.tanh,
     num_outputs: int | None = None,
+    max_weights: int = 200_000,
+    noise: float = 0.1,
 ) -> MLP:
     r"""A fully connected network whose first layer has the prior's length scales and covers the context region.
 
@@ -65,171 +38,41 @@ def mlp(
     fixed: shifting or scaling inputs and targets, with the prior, changes nothing.
 
     Args:
-        hidden: widths of the hidden layers.
+        hidden: widths of the hidden layers, or "auto": two layers of 50, 100, 150, 200 or 400, the narrowest that loses less
+            than 0.01 nats for a new target against the exact process (`fsplaplace.holds`), or about as little as the best of
+            them; a `CapacityWarning` says so if none is large enough.
         prior: the prior whose length scales the first layer gets (see `matched_first_layer`), and whose mean and
             standard deviation the outputs get.
         context: where the units are centred.
         key: decides the weights.
         activation: the non-linearity.
         num_outputs: width of the output; the prior's by default.
+        max_weights: the most weights of a network chosen by "auto".
+        noise: standard deviation of the targets' noise, in standard deviations of the prior, for "auto".
+
+    Time: $O(w^2 d)$ for width w; with "auto" about a third of a second for each width that is tried.
+
+    Examples:
+        >>> network = fsp.mlp([20], prior=prior, context=context, key=jr.key(0))
+        >>> network(jnp.zeros(1)).shape
+        (1,)
     """
+    if isinstance(hidden, str):
+        return _auto(hidden, prior, context, activation, num_outputs, max_weights, noise, key=key)
     if not hidden or any(width < 1 for width in hidden):
         raise ValueError(f"mlp: hidden is {list(hidden)}; pass at least one width, each 1 or more")
-    generator = host_generator(key)
-    pool = _pool(context, hidden[0], key, caller="mlp")
-    width = num_outputs or prior.num_outputs
-    layers = tuple(_linear(*size, generator) for size in itertools.pairwise((pool.shape[1], *hidden, width)))
-    units = units_of(prior, pool, width, layers[0].weight.dtype)
-    weight, bias = _draw_units(prior, pool, hidden[0], generator).seen(centre=units.centre, scale=units.scale)
-    return MLP((_with_arrays(layers[0], weight, bias), *layers[1:]), activation, NonTrainable(units))
+    return fully_connected(hidden, prior, context, activation, num_outputs, key=key)
 
 
-def match_first_layer(
-    network: eqx.Module,
-    *,
-    prior: Prior,
-    context: Sampler,
-    key: PRNGKeyArray,
-    centre: ArrayLike | None = None,
-    scale: ArrayLike | None = None,
-):
-    """An Equinox network with its first `Linear` layer drawn anew by `matched_first_layer`.
-
-    Args:
-        network: the network; it is not changed.
-        prior: whose length scales the first layer gets.
-        context: where the units are centred.
-        key: decides the draw.
-        centre: what `fsplaplace.as_model` will subtract from the inputs.
-        scale: what it will divide them by.
-    """
-
-    def first(tree):
-        is_linear = lambda node: isinstance(node, eqx.nn.Linear)  # noqa: E731
-        found = [node for node in jax.tree.leaves(tree, is_leaf=is_linear) if is_linear(node)]
-        if not found:
-            raise ValueError(f"match_first_layer: {type(network).__name__} has no equinox.nn.Linear layer")
-        return found[0]
-
-    layer = first(network)
-    if layer.bias is None:
-        raise ValueError("match_first_layer: the first Linear layer has no bias, so its units cannot be centred")
-    num_units = layer.weight.shape[0]
-    weight, bias = matched_first_layer(num_units, prior=prior, context=context, key=key, centre=centre, scale=scale)
-    if weight.shape != layer.weight.shape:
+def _auto(hidden: str, prior, context, activation, num_outputs, max_weights, noise, *, key) -> MLP:
+    if hidden != "auto":
+        raise ValueError(f"mlp: hidden is {hidden!r}; pass widths, for instance [50, 50], or 'auto'")
+    if num_outputs not in (None, prior.num_outputs):
         raise ValueError(
-            f"match_first_layer: context points have {weight.shape[1]} columns, but the first layer takes "
-            f"{layer.weight.shape[1]}"
+            f"mlp: hidden is 'auto' and num_outputs is {num_outputs}, but the prior has {prior.num_outputs} outputs; leave "
+            "num_outputs out, or pass widths"
         )
-    return eqx.tree_at(first, network, _with_arrays(layer, weight, bias))
-
-
-def matched_first_layer(
-    num_units: int,
-    *,
-    prior: Prior,
-    context: Sampler,
-    key: PRNGKeyArray,
-    centre: ArrayLike | None = None,
-    scale: ArrayLike | None = None,
-) -> tuple[Float[Array, "h d"], Float[Array, " h"]]:
-    r"""Weights and biases of a first layer whose units vary on the prior's length scales, centred on context points.
-
-    Unit u is $\phi(w_u^\top (x - c_u))$ with $c_u$ context points spread evenly, and
-
-    $$w_{ui} \sim \frac{2}{\ell_i \sqrt d} \Bigl(1 + \frac{1.75}{\nu^2 d^2}\Bigr)\, \mathcal N(0, 1)$$
-
-    for length scales $\ell_i$ and smoothness $\nu$: rough functions of few inputs need steep units. A kernel that is a
-    sum gives each of its terms an equal share of the units. A kernel without any length scale (constant, linear,
-    polynomial) gets the range of the context region as $\ell$, and $\nu = \infty$.
-
-    Args:
-        num_units: h.
-        prior: whose length scales and smoothness the units get.
-        context: where the units are centred.
-        key: decides the draw.
-        centre: what `fsplaplace.as_model` will subtract from the inputs, so that the units see $(x - c) / \ell$.
-        scale: what it will divide them by.
-
-    Returns:
-        Weights (h, d) and biases (h,), for use in a network of any library. Time $O(h^2 d)$.
-    """
-    pool = _pool(context, num_units, key, caller="matched_first_layer")
-    weight, bias = _draw_units(prior, pool, num_units, host_generator(key)).seen(centre=centre, scale=scale)
-    return to_device(weight), to_device(bias)
-
-
-def _linear(num_inputs: int, num_outputs: int, generator: np.random.Generator) -> eqx.nn.Linear:
-    """Equinox's layer and initial distribution, drawn on the host."""
-    empty = eqx.filter_eval_shape(eqx.nn.Linear, num_inputs, num_outputs, key=jr.key(0))
-    bound = num_inputs**-0.5
-    return _with_arrays(empty, *(generator.uniform(-bound, bound, part.shape) for part in (empty.weight, empty.bias)))
-
-
-def _with_arrays(layer: eqx.nn.Linear, weight, bias) -> eqx.nn.Linear:
-    arrays = (to_device(weight, layer.weight.dtype), to_device(bias, layer.weight.dtype))
-    return eqx.tree_at(lambda tree: (tree.weight, tree.bias), layer, arrays)
-
-
-def _pool(context: Sampler, num_units: int, key, *, caller: str) -> Float[np.ndarray, "k d"]:
-    """Points of the context region, in float64: far from zero float32 loses the digits of sums and means."""
-    check_sampler(context, caller=caller)
-    points = np.asarray(context.sample(_POOL * num_units, key=key), np.float64)
-    return points.reshape(points.shape[0], -1)
-
-
-class _FirstLayer(NamedTuple):
-    r"""Units $w_u^\top (x - c_u)$.
-
-    Attributes:
-        weight: $w_u$, (h, d).
-        centres: $c_u$, (h, d).
-    """
-
-    weight: Float[np.ndarray, "h d"]
-    centres: Float[np.ndarray, "h d"]
-
-    def seen(
-        self, *, centre: ArrayLike | None, scale: ArrayLike | None
-    ) -> tuple[Float[np.ndarray, "h d"], Float[np.ndarray, " h"]]:
-        """Weights and biases that act on centred and scaled inputs."""
-        middle = 0.0 if centre is None else np.asarray(centre, np.float64).reshape(-1)
-        spread = 1.0 if scale is None else np.asarray(scale, np.float64).reshape(-1)
-        return self.weight * spread, -np.sum(self.weight * (self.centres - middle), axis=1)
-
-
-def _draw_units(
-    prior: Prior, pool: Float[np.ndarray, "k d"], num_units: int, generator: np.random.Generator
-) -> _FirstLayer:
-    parts = prior.blocks.kernels
-    dimension = pool.shape[1]
-    lengths = np.concatenate([_lengthscales(part, dimension) for part in parts])
-    smoothness = np.asarray([nu for part in parts for nu in kernels.smoothness(part)])
-    if lengths.shape[0] == 0:
-        lengths, smoothness = _ranges(pool)[None], np.array([np.inf])
-    steepness = 2.0 / dimension**0.5 * (1.0 + 1.75 / (smoothness * dimension) ** 2)
-    component = generator.permutation(np.arange(num_units) % lengths.shape[0])
-    centres = _spread(pool, num_units)
-    weight = (steepness[:, None] / lengths)[component] * generator.normal(size=centres.shape)
-    return _FirstLayer(weight, centres)
-
-
-_lengthscales = eqx.filter_jit(kernels.lengthscales)
-
-
-def _ranges(pool: Float[np.ndarray, "k d"]) -> Float[np.ndarray, " d"]:
-    """The range of each column; infinite for a column that never changes, so that units ignore it."""
-    ranges = np.ptp(pool, axis=0)
-    return np.where(ranges > 0, ranges, np.inf)
-
-
-def _spread(pool: Float[np.ndarray, "k d"], count: int) -> Float[np.ndarray, "h d"]:
-    """Points of the pool, each the farthest from those before it: evenly spread where random ones leave gaps."""
-    spread = np.std(pool, axis=0)
-    scaled = (pool - np.mean(pool, axis=0)) / np.where(spread > 0, spread, 1.0)
-    nearest = np.sum(scaled**2, axis=1)
-    chosen = []
-    for _ in range(count):
-        chosen.append(int(np.argmax(nearest)))
-        nearest = np.minimum(nearest, np.sum((scaled - scaled[chosen[-1]]) ** 2, axis=1))
-    return pool[chosen]
+    network, held = choose_width(prior, context, activation, max_weights, noise, key=key)
+    for warning in held.remarks.warnings:
+        warnings.warn(f"mlp: {warning}", CapacityWarning, stacklevel=3)
+    return network

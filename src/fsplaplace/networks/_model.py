@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, PyTree
 from numpy.typing import ArrayLike
 from paramax import AbstractUnwrappable, NonTrainable, unwrap
 
+from fsplaplace.arguments import check_numbers, check_squares
 from fsplaplace.host import to_device
 from fsplaplace.operators import Operator
 
@@ -71,10 +72,17 @@ class Model(eqx.Module):
     call: Callable[[PyTree, PyTree, Array], Array] = eqx.field(static=True)
     name: str = eqx.field(static=True)
 
+    @classmethod
+    def refusal(cls, value) -> str:
+        """What an error says of a value that is no model."""
+        return f"must be a Model, but got {type(value).__name__}; wrap the network with fsplaplace.as_model"
+
     def __check_init__(self):
         leaves = [leaf for leaf in jax.tree.leaves(self.params) if eqx.is_array(leaf)]
         if not leaves:
             raise ValueError(f"{self.name} has no floating-point weights to be Bayesian about; check `mask`")
+        if complex_ones := [leaf for leaf in leaves if not jnp.issubdtype(leaf.dtype, jnp.floating)]:
+            raise ValueError(f"{self.name} has weights of dtype {complex_ones[0].dtype}; use real ones")
         if len(kinds := {str(leaf.dtype) for leaf in leaves}) > 1:
             raise ValueError(f"{self.name} mixes weights of dtypes {sorted(kinds)}; cast them to one dtype")
 
@@ -83,7 +91,15 @@ class Model(eqx.Module):
 
     def evaluate(self, params: PyTree[Array], x: Float[Array, "n ..."]) -> Float[Array, "n q"]:
         r"""$f(w, x)$ at other weights, outputs flattened to (n, q)."""
-        return self.call(params, self.frozen, x).reshape(x.shape[0], -1)
+        outputs = self.call(params, self.frozen, x)
+        if not isinstance(outputs, jax.Array) or not jnp.issubdtype(outputs.dtype, jnp.floating):
+            seen = f"dtype {outputs.dtype}" if isinstance(outputs, jax.Array) else f"a {type(outputs).__name__}"
+            raise TypeError(f"{self.name} returned {seen}; make it return one array of floating-point outputs")
+        if outputs.ndim == 0 or outputs.shape[0] != x.shape[0]:
+            raise ValueError(
+                f"{self.name} returned shape {outputs.shape} for {x.shape[0]} rows; make it return one row for each"
+            )
+        return outputs.reshape(x.shape[0], -1)
 
     @property
     def weights(self) -> Float[Array, " p"]:
@@ -130,17 +146,25 @@ class Model(eqx.Module):
         """Inputs in the weights' dtype, or an error that says what is wrong with them."""
         if isinstance(x, Tracer):
             return jnp.asarray(x, self.dtype)
-        values = np.asarray(x)
+        values = check_numbers(x, argument)
         if values.ndim < 2 or values.shape[0] == 0:
             raise ValueError(f"{argument} has shape {values.shape}; pass at least one row, as (n, d)")
-        if values.dtype.kind not in "fiub":
-            raise ValueError(f"{argument} has dtype {values.dtype}; pass numbers")
         with np.errstate(over="ignore"):  # a number too large for the weights' dtype is infinite below
             values = values.astype(self.dtype)
         if not np.all(np.isfinite(values)):
             bad = int(np.argmin(np.isfinite(values.reshape(len(values), -1)).all(axis=1)))
             raise ValueError(f"{argument} has NaN or infinite values (first in row {bad}); remove or impute those rows")
+        check_squares(values, argument)
         return to_device(values)
+
+    def check_weights(self) -> None:
+        """Refuse weights that are not finite."""
+        for path, leaf in jax.tree_util.tree_leaves_with_path(self.params):
+            if not isinstance(leaf, Tracer) and not np.all(np.isfinite(np.asarray(leaf))):
+                raise ValueError(
+                    f"{self.name} has NaN or infinite weights in {jax.tree_util.keystr(path) or 'its parameters'}; train it anew, "
+                    "or load it again"
+                )
 
     def check_rows_independent(self, x: Float[Array | np.ndarray, "n ..."]) -> None:
         """Refuse a network whose output for one row depends on the other rows of the batch."""

@@ -35,31 +35,35 @@ class Extent:
         self.low = low if self.low is None else np.minimum(self.low, low)
         self.high = high if self.high is None else np.maximum(self.high, high)
 
-    def warn(self, dtype, *, argument: str = "X") -> None:
-        """Say so if numbers of this dtype are coarse for some column."""
+    def coarseness(self, dtype, *, argument: str = "X") -> str | None:
+        """What to say if numbers of this dtype are coarse for some column."""
         if self.low is None or self.high is None:
-            return
+            return None
         reach, spread = np.maximum(np.abs(self.low), np.abs(self.high)), self.high - self.low
         spacing = np.spacing(reach.astype(dtype)).astype(np.float64)
         share = np.where(spread > 0, spacing / np.where(spread > 0, spread, 1.0), 0.0)
         worst = int(np.argmax(share))
         if share[worst] <= _COARSEST:
-            return
+            return None
         wider = (
             "" if np.dtype(dtype).itemsize == 8 else ', or run in float64: jax.config.update("jax_enable_x64", True)'
         )
-        warnings.warn(
+        return (
             f"{argument}: column {worst} goes from {self.low[worst]:.10g} to {self.high[worst]:.10g}, a range of "
             f"{spread[worst]:.3g}, but numbers of {np.dtype(dtype).name} are {spacing[worst]:.3g} apart there "
             f"({share[worst]:.1g} of the range), so that inputs are rounded; subtract a centre from all inputs, for "
-            f"instance {argument}.mean(axis=0), or use FSPRegressor or FSPClassifier, which standardise{wider}",
-            PrecisionWarning,
-            stacklevel=2,
+            f"instance {argument}.mean(axis=0), or use FSPRegressor or FSPClassifier, which standardise{wider}"
         )
 
+    def warn(self, dtype, *, argument: str = "X") -> str | None:
+        """Say so, and give back what was said, if numbers of this dtype are coarse for some column."""
+        if said := self.coarseness(dtype, argument=argument):
+            warnings.warn(said, PrecisionWarning, stacklevel=2)
+        return said
 
-def warn_if_coarse(values: ArrayLike, dtype, *, argument: str = "X") -> None:
-    """A `PrecisionWarning` if numbers of this dtype are coarse for the range of some column of the values."""
+
+def warn_if_coarse(values: ArrayLike, dtype, *, argument: str = "X") -> str | None:
+    """A `PrecisionWarning`, and its text, if numbers of this dtype are coarse for the range of some column of the values."""
     extent = Extent()
     extent.include(values)
-    extent.warn(dtype, argument=argument)
+    return extent.warn(dtype, argument=argument)

@@ -11,14 +11,15 @@ from jaxtyping import Array, Float, PyTree
 from numpy.typing import ArrayLike
 from paramax import NonTrainable, unwrap
 
+from fsplaplace.arguments import check_finite
 from fsplaplace.host import to_device
 from fsplaplace.networks._model import Model, hold_code
 from fsplaplace.prior import Prior, moments
 
 # Points of the context region at which the prior's standard deviation is looked up: one tile of its compiled program.
+_MOST_POINTS = 256
 # Standard deviations of outputs that training reaches as fast as any.
 _REACHED = (0.05, 19.0)
-_MOST_POINTS = 256
 
 
 class Units(eqx.Module):
@@ -121,6 +122,7 @@ def _checked(value: ArrayLike | None, name: str, dtype) -> Array | None:
     if value is None:
         return None
     numbers = np.asarray(value, dtype=float)
+    check_finite(numbers, f"as_model: {name}")
     if not np.all(np.isfinite(numbers)) or (name != "centre" and not np.all(numbers > 0)):
         wanted = "finite numbers" if name == "centre" else "finite positive numbers; 1 for a column that never changes"
         raise ValueError(f"as_model: {name} is {numbers}; pass {wanted}")

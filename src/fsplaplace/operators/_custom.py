@@ -180,19 +180,23 @@ def _tried(operator: Operator, rows: Float[np.ndarray, "k ..."], num_outputs: in
         first, second = function(0), function(1, frequency)
         return lambda x: a * first(x) + b * second(x)
 
-    def at(f):
-        return np.asarray(jax.vmap(lambda x: jnp.ravel(operator(f)(x)))(jnp.asarray(rows)))
+    # Two waves and their mixture; and waves so low that an operator which is not linear sees its derivative.
+    functions = [mixed(1.0, 0.0), mixed(0.0, 1.0), mixed(2.0, -3.0), *(mixed(1.0, _LOW, each) for each in _FREQUENCIES)]
+
+    # One program for all.
+    @jax.jit
+    def applied(rows):
+        return [jax.vmap(lambda x, f=f: jnp.ravel(operator(f)(x)))(rows) for f in functions]
 
     try:
-        first, second, together = at(mixed(1.0, 0.0)), at(mixed(0.0, 1.0)), at(mixed(2.0, -3.0))
-        departure = np.max(np.abs(together - 2 * first + 3 * second)) / max(np.max(np.abs([first, second])), 1e-300)
-        # Of waves so low that an operator which is not linear sees its derivative.
-        moved = [at(mixed(1.0, _LOW, frequency)) - first for frequency in _FREQUENCIES]
+        first, second, together, *waves = map(np.asarray, applied(jnp.asarray(rows)))
     except Exception as error:  # whatever the user's function raises, with its name
         raise ValueError(
             f"operator {operator.name} cannot be applied to a function of one input of shape {rows.shape[1:]} with "
             f"{num_outputs} outputs: {str(error).splitlines()[0]}"
         ) from error
+    departure = np.max(np.abs(together - 2 * first + 3 * second)) / max(np.max(np.abs([first, second])), 1e-300)
+    moved = [each - first for each in waves]
     low, high = (max(float(np.sqrt(np.mean(each**2))), 1e-300) for each in moved)
     growth = np.log(high / low) / np.log(_FREQUENCIES[1] / _FREQUENCIES[0])
     if not np.isfinite(departure) or not np.isfinite(growth):

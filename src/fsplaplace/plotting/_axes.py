@@ -46,6 +46,20 @@ def inputs_of(posterior: Any, X: Any, width: int, name: str) -> np.ndarray:
     return points
 
 
+def data_of(X: Any, y: Any, width: int, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """The training data as (n, width) and (n, q), or an error that names what does not fit."""
+    inputs, targets = np.asarray(X), np.asarray(y)
+    if inputs.ndim == 1 and width == 1:
+        inputs = inputs[:, None]
+    if inputs.ndim != 2 or inputs.shape[1] != width:
+        raise ValueError(f"{name}: X has shape {inputs.shape}; pass (n, {width})")
+    if targets.ndim not in (1, 2) or targets.shape[0] != inputs.shape[0]:
+        raise ValueError(
+            f"{name}: y has shape {targets.shape}, but X has {inputs.shape[0]} rows; pass one target for each"
+        )
+    return inputs, targets
+
+
 def plane_grid(points: np.ndarray, resolution: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The ticks of a square grid over the points' box, and all grid points as rows, first input fastest."""
     (left, bottom), (right, top) = points.min(axis=0), points.max(axis=0)

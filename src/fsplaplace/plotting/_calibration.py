@@ -6,6 +6,7 @@ import numpy as np
 import scipy.stats
 from numpy.typing import ArrayLike
 
+from fsplaplace.arguments import checked
 from fsplaplace.metrics import expected_calibration_error
 from fsplaplace.plotting._axes import BLUE, GREY, ORANGE, one_axes
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+@checked(finite=True)
 def plot_calibration(
     y: ArrayLike,
     mean: ArrayLike,
@@ -25,16 +27,25 @@ def plot_calibration(
 
     Args:
         y: targets.
-        mean, std: of the predictive distribution of a target: the square root of `total_variance`, with the noise.
+        mean: of the predictive distribution of a target.
+        std: of the same, with the noise: the square root of `total_variance`.
         num_levels: number of quantile levels, evenly spaced inside (0, 1).
         ax: the axes; a new figure by default.
 
     Returns the axes. Above the diagonal at low levels and below it at high ones: over-confident.
+
+    Examples:
+        >>> from fsplaplace import plotting
+        >>> axes = plotting.plot_calibration([0.0, 1.0], [0.0, 0.5], [1.0, 1.0])
     """
     values = [np.asarray(part, dtype=float).ravel() for part in (y, mean, std)]
     if len({value.shape for value in values}) != 1 or values[0].size == 0:
         raise ValueError(
             f"plot_calibration: y, mean and std have {[v.size for v in values]} values; pass as many of each"
+        )
+    if not np.all(values[2] > 0):
+        raise ValueError(
+            f"plot_calibration: std has values down to {values[2].min():.3g}; pass positive standard deviations"
         )
     ax = one_axes(ax)
     levels = np.linspace(0, 1, num_levels + 2)[1:-1]
@@ -47,6 +58,7 @@ def plot_calibration(
     return ax
 
 
+@checked(finite=True)
 def plot_reliability(
     labels: ArrayLike,
     probabilities: ArrayLike,
@@ -63,6 +75,10 @@ def plot_reliability(
         ax: the axes; a new figure by default.
 
     Returns the axes; the legend states the expected calibration error, grey bars the share of points in each bin.
+
+    Examples:
+        >>> from fsplaplace import plotting
+        >>> axes = plotting.plot_reliability([0, 1], [[0.9, 0.1], [0.3, 0.7]])
     """
     truth, predicted = np.asarray(labels).ravel(), np.asarray(probabilities, dtype=float)
     error = float(expected_calibration_error(truth, predicted, num_bins=num_bins))

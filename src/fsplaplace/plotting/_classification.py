@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.random as jr
 import numpy as np
-from jaxtyping import PRNGKeyArray
 from numpy.typing import ArrayLike
 
+from fsplaplace.arguments import KeyLike, checked
 from fsplaplace.likelihoods import Bernoulli, Categorical
-from fsplaplace.plotting._axes import AMOUNT, AROUND, inputs_of, many_axes, plane_grid
+from fsplaplace.plotting._axes import AMOUNT, AROUND, data_of, inputs_of, many_axes, plane_grid
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _MARKERS = "o^sDvP*X"
 
 
+@checked(finite=True)
 def plot_classification(
     posterior: Any,
     X: ArrayLike,
@@ -26,14 +27,15 @@ def plot_classification(
     label: int = 1,
     resolution: int = 60,
     num_samples: int = 100,
-    key: PRNGKeyArray | None = None,
+    key: KeyLike | None = None,
     ax: "Sequence[Axes] | None" = None,
 ) -> "list[Axes]":
     r"""Mean (left) and standard deviation (right) of $p(y = c \mid f(x))$ under the posterior over f, and the data.
 
     Args:
         posterior: with a Bernoulli or Categorical likelihood, over two inputs.
-        X, y: training inputs and labels, a marker for each class.
+        X: training inputs.
+        y: labels, a marker for each class.
         label: the class c.
         resolution: points along each side of the grid over the context points.
         num_samples: sampled functions behind mean and standard deviation.
@@ -45,6 +47,7 @@ def plot_classification(
     if not isinstance(posterior.likelihood, Bernoulli | Categorical):
         kind = type(posterior.likelihood).__name__
         raise ValueError(f"plot_classification: {kind} has no classes; use a Bernoulli or Categorical likelihood")
+    X, y = data_of(X, y, 2, "plot_classification")
     axes = many_axes(ax, 2, "ax", sharex=True, sharey=True)
     first, second, points = plane_grid(inputs_of(posterior, X, 2, "plot_classification"), resolution)
     logits = posterior.sample(points, key=jr.key(0) if key is None else key, num_samples=num_samples)

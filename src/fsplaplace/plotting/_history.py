@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fsplaplace.arguments import checked
 from fsplaplace.plotting._axes import BLACK, BLUE, ORANGE, VERMILLION, one_axes
 from fsplaplace.training import History
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 _MOST_POINTS = 500
 
 
+@checked
 def plot_history(history: History, *, ax: "Axes | None" = None) -> "Axes":
     """The training objective and its two terms at every step, and on the right axis the held-out loss if there is one.
 

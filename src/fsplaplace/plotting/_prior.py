@@ -4,21 +4,23 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, PRNGKeyArray
+from jaxtyping import Float
 from numpy.typing import ArrayLike
 
+from fsplaplace.arguments import KeyLike, checked
 from fsplaplace.prior import Prior
 
 _MOST_PANELS = 6
 _POINTS = 120
 
 
+@checked(finite=True)
 def plot_prior(
     prior: Prior,
     X: ArrayLike | None = None,
     y: ArrayLike | None = None,
     *,
-    key: PRNGKeyArray,
+    key: KeyLike,
     ax: Any = None,
     num_samples: int = 5,
     output: int = 0,
@@ -43,9 +45,10 @@ def plot_prior(
 
     Returns the axes: one, or an array of them. Needs matplotlib (extra `plots`). Time: one eigenproblem of 120
     points per panel.
+
+    Examples:
+        >>> axes = fsp.plot_prior(prior, X, y, key=jr.key(0))
     """
-    if num_samples < 1:
-        raise ValueError(f"plot_prior: num_samples is {num_samples}; pass 1 or more")
     if not 0 <= output < prior.num_outputs:
         raise ValueError(f"plot_prior: output is {output}, but the prior has {prior.num_outputs}; they count from 0")
     inputs = None if X is None else _inputs(X)

@@ -9,16 +9,20 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 from numpy.typing import ArrayLike
 
+from fsplaplace.arguments import KeyLike, Range, as_key, checked
 from fsplaplace.operators import Operator, as_operator, partial, value
-from fsplaplace.plotting._axes import BLACK, GREEN, GREY, VERMILLION, inputs_of, many_axes, one_axes
+from fsplaplace.plotting._axes import BLACK, GREEN, GREY, VERMILLION, data_of, inputs_of, many_axes, one_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _RESOLUTION = 300
 _SLOPE = partial(0)
+# None are drawn of zero.
+_SAMPLES = {"num_samples": Range("0 or more", least=0)}
 
 
+@checked(finite=True, ranges=_SAMPLES)
 def plot_regression(
     posterior: Any,
     X: ArrayLike,
@@ -27,7 +31,7 @@ def plot_regression(
     x: ArrayLike | None = None,
     output: int = 0,
     num_samples: int = 5,
-    key: PRNGKeyArray | None = None,
+    key: KeyLike | None = None,
     reference: Any = None,
     ax: "Axes | None" = None,
 ) -> "Axes":
@@ -35,7 +39,8 @@ def plot_regression(
 
     Args:
         posterior: from `fsplaplace.laplace` or a baseline: anything with `predict` and `sample`.
-        X, y: the training data, drawn as circles.
+        X: training inputs.
+        y: targets, drawn as circles.
         x: where to evaluate; 300 points across the context points by default.
         output: which output to draw.
         num_samples: how many sampled functions to draw.
@@ -45,7 +50,12 @@ def plot_regression(
         ax: the axes; a new figure by default.
 
     Returns the axes.
+
+    Examples:
+        >>> from fsplaplace import plotting
+        >>> plotting.plot_regression(posterior, X, y).get_figure().savefig(directory / "fit.png")
     """
+    X, y = data_of(X, y, 1, "plot_regression")
     ax = one_axes(ax)
     x = _grid(posterior, X, x, "plot_regression")
     prediction = posterior.predict(x)
@@ -60,6 +70,7 @@ def plot_regression(
     return ax
 
 
+@checked(finite=True, ranges=_SAMPLES)
 def plot_prior_and_posterior(
     posterior: Any,
     X: ArrayLike,
@@ -68,7 +79,7 @@ def plot_prior_and_posterior(
     x: ArrayLike | None = None,
     output: int = 0,
     num_samples: int = 5,
-    key: PRNGKeyArray | None = None,
+    key: KeyLike | None = None,
     ax: "Sequence[Axes] | None" = None,
 ) -> "list[Axes]":
     """The Gaussian-process prior on the left, what the data made of it on the right, on one scale.
@@ -76,6 +87,7 @@ def plot_prior_and_posterior(
     Args: as for `plot_regression`; `ax` is a pair of axes.
     """
     left, right = many_axes(ax, 2, "ax", sharey=True)
+    X, y = data_of(X, y, 1, "plot_prior_and_posterior")
     x = _grid(posterior, X, x, "plot_prior_and_posterior")
     points = jnp.asarray(x, dtype=posterior.model.dtype)
     mean = np.asarray(posterior.prior.mean_at(points))[:, output]
@@ -94,6 +106,7 @@ def plot_prior_and_posterior(
     return [left, right]
 
 
+@checked(finite=True, ranges=_SAMPLES)
 def plot_derivative(
     posterior: Any,
     X: ArrayLike | None = None,
@@ -104,7 +117,7 @@ def plot_derivative(
     x: ArrayLike | None = None,
     output: int = 0,
     num_samples: int = 5,
-    key: PRNGKeyArray | None = None,
+    key: KeyLike | None = None,
     ax: "Sequence[Axes] | None" = None,
 ) -> "list[Axes]":
     """A function of one input on the left, its derivative on the right: means, bands, data; samples are the same functions.
@@ -135,7 +148,7 @@ def plot_derivative(
             samples = posterior.sample(x, key=_key(key), num_samples=num_samples, of=seen)
             _draw_samples(place, x, np.asarray(samples)[..., output])
         if data[0] is not None:
-            _draw_data(place, *data, output)
+            _draw_data(place, *data_of(*data, 1, "plot_derivative"), output)
         _finish(place, x)
     axes[1].set_ylabel("f'(x)" if operator.name == "partial(0)" else f"{operator.name} of f")
     return axes
@@ -148,8 +161,8 @@ def _grid(posterior: Any, X: Any, x: Any, name: str) -> np.ndarray:
     return np.linspace(points.min(), points.max(), _RESOLUTION)[:, None]
 
 
-def _key(key: PRNGKeyArray | None) -> PRNGKeyArray:
-    return jr.key(0) if key is None else key
+def _key(key: KeyLike | None) -> PRNGKeyArray:
+    return jr.key(0) if key is None else as_key(key)
 
 
 def _draw_band(ax: "Axes", x: np.ndarray, mean: np.ndarray, std: np.ndarray) -> None:

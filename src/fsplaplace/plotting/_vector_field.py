@@ -6,13 +6,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fsplaplace.arguments import checked
 from fsplaplace.operators import Operator, as_operator, divergence
-from fsplaplace.plotting._axes import AMOUNT, AROUND, BLACK, VERMILLION, inputs_of, many_axes, one_axes, plane_grid
+from fsplaplace.plotting._axes import (
+    AMOUNT,
+    AROUND,
+    BLACK,
+    VERMILLION,
+    data_of,
+    inputs_of,
+    many_axes,
+    one_axes,
+    plane_grid,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+@checked(finite=True)
 def plot_vector_field(
     posterior: Any,
     X: ArrayLike,
@@ -25,7 +37,8 @@ def plot_vector_field(
 
     Args:
         posterior: of a function from the plane to plane vectors.
-        X, y: observed places and vectors.
+        X: observed places.
+        y: observed vectors.
         resolution: arrows along each side of the grid over the context points.
         ax: the axes; a new figure by default.
 
@@ -35,6 +48,7 @@ def plot_vector_field(
     places = np.asarray(X, dtype=float)
     if targets.ndim != 2 or targets.shape[1] != 2:
         raise ValueError(f"plot_vector_field: y has shape {targets.shape}; pass vectors as (n, 2)")
+    places, targets = data_of(places, targets, 2, "plot_vector_field")
     points = inputs_of(posterior, X, 2, "plot_vector_field")
     ax = one_axes(ax)
     first, second, grid = plane_grid(points, 3 * resolution - 2)
@@ -55,6 +69,7 @@ def plot_vector_field(
     return ax
 
 
+@checked(finite=True)
 def plot_divergence(
     posterior: Any,
     X: ArrayLike,

@@ -12,6 +12,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from fsplaplace import kernels
+from fsplaplace.arguments import checked
 from fsplaplace.prior._prior import Prior
 
 # A length scale this many times the data's range makes functions that are straight lines over it.
@@ -40,12 +41,14 @@ class Description(eqx.Module):
         return str(self)
 
 
+@checked(finite=True)
 def describe(
     prior: Prior,
     X: ArrayLike | None = None,
     y: ArrayLike | None = None,
     *,
     num_features: int = 1,
+    remarks: kernels.Remarks | None = None,
 ) -> Description:
     """Length scales, periods, smoothness and size of the functions a prior draws, compared with data where given.
 
@@ -54,6 +57,8 @@ def describe(
         X: inputs, (n, ...): length scales and periods are compared with their range and spacing.
         y: targets in the space of the outputs, (n,) or (n, q): the prior's standard deviation is compared with theirs.
         num_features: number of input dimensions, where X is not given.
+        remarks: what else to say, for instance `fsplaplace.holds(network, prior, context, key=key).remarks`: how much of the
+            prior a network holds.
 
     Returns a `Description`: print it. Time $O(n d)$ and a few kernel values.
     """
@@ -62,6 +67,7 @@ def describe(
     if inputs is not None and targets is not None and inputs.shape[0] != targets.shape[0]:
         raise ValueError(f"describe: y has {targets.shape[0]} rows, but X has {inputs.shape[0]}; pass as many")
     width = inputs.shape[1] if inputs is not None else num_features
+    prior.check_columns(width)
     parts = prior.blocks.kernels
     sentences, warnings = [_outline(prior)], []
     for output, kernel in enumerate(parts):
@@ -70,7 +76,8 @@ def describe(
         sentences += [label + text for text in said]
         warnings += [label + text for text in warned]
     said, warned = _describe_size(prior, inputs, targets, width)
-    return Description(tuple(sentences + said), tuple(warnings + warned))
+    more = remarks or kernels.Remarks()
+    return Description((*sentences, *said, *more.sentences), (*warnings, *warned, *more.warnings))
 
 
 def _outline(prior: Prior) -> str:

@@ -1,5 +1,6 @@
 """The Gaussian-process prior over the network's function: kernel, mean and outputs."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -10,11 +11,12 @@ import jax.random as jr
 import jax.scipy.linalg as jsl
 from gpjax.kernels import AbstractKernel
 from gpjax.mean_functions import Constant, Zero
-from jaxtyping import Array, Float, Num, PRNGKeyArray
+from jaxtyping import Array, Float, Num
 from numpy.typing import ArrayLike
 
 from fsplaplace import kernels
-from fsplaplace.host import double_precision, itemsize, resolve_budget, rows_that_fit
+from fsplaplace.arguments import KeyLike, checked
+from fsplaplace.host import double_precision, itemsize, resolve_budget, rows_that_fit, to_device
 from fsplaplace.operators import Operator
 from fsplaplace.prior._factor import PriorFactor, factor_at
 from fsplaplace.prior._structure import BlockStructure, structure_of
@@ -32,12 +34,17 @@ class Prior(eqx.Module):
         num_outputs: q. Taken from `kernel` where that says it, else 1.
 
     Inputs of any shape (n, ...) are flattened to (n, d) for the kernel and the mean.
+
+    Examples:
+        >>> fsp.Prior(RBF(lengthscale=0.4)).gram(jnp.zeros((1, 1))).tolist()
+        [[[1.0]]]
     """
 
     kernel: AbstractKernel | tuple[AbstractKernel, ...]
     mean: Callable
     num_outputs: int = eqx.field(static=True)
 
+    @checked(traceable=True)
     def __init__(
         self,
         kernel: AbstractKernel | Sequence[AbstractKernel],
@@ -45,15 +52,10 @@ class Prior(eqx.Module):
         mean: Callable | ArrayLike | None = None,
         num_outputs: int | None = None,
     ):
-        several = isinstance(kernel, Sequence) and not isinstance(kernel, str)
-        parts: tuple[AbstractKernel, ...] = tuple(kernel) if several else (kernel,)  # pyright: ignore[reportAssignmentType, reportArgumentType] - a string is refused below
+        several = isinstance(kernel, Sequence)
+        parts: tuple[AbstractKernel, ...] = tuple(kernel) if several else (kernel,)
         if not parts:
             raise ValueError("Prior: kernel is an empty sequence; pass at least one kernel")
-        if num_outputs is not None and num_outputs < 1:
-            raise ValueError(f"Prior: num_outputs is {num_outputs}; pass 1 or more")
-        for part in parts:
-            if not isinstance(part, AbstractKernel):
-                raise TypeError(f"Prior: kernel must be a GPJax kernel, but got {type(part).__name__}")
         own = len(parts) if several else kernels.num_outputs(parts[0])
         if own is not None and num_outputs not in (None, own):
             raise ValueError(f"Prior: the kernel has {own} outputs, but num_outputs is {num_outputs}; leave it out")
@@ -73,10 +75,15 @@ class Prior(eqx.Module):
         """One kernel for independent outputs, one kernel each, or one covariance across outputs."""
         return self.blocks.name
 
-    @property
+    @functools.cached_property
     def blocks(self) -> BlockStructure:
         """How the covariance falls into blocks: what every computation that depends on `structure` asks."""
         return structure_of(self.kernel, self.num_outputs)
+
+    def check_columns(self, num_columns: int) -> None:
+        """Refuse a kernel that does not fit inputs with this number of columns."""
+        for kernel in self.blocks.kernels:
+            kernels.check_columns(kernel, num_columns)
 
     def independent_parts(self) -> list["Prior"]:
         """Priors with mean zero of the parts of the function that are independent of each other.
@@ -90,6 +97,7 @@ class Prior(eqx.Module):
         """The prior of what a linear operator makes of the function."""
         return SeenPrior(self, operator)
 
+    @checked(traceable=True, finite=True)
     def mean_at(self, x: Float[Array, "n ..."]) -> Float[Array, "n q"]:
         r"""$\mu(x)$."""
         flat = _flatten(x)
@@ -98,15 +106,18 @@ class Prior(eqx.Module):
             raise ValueError(f"Prior: mean returned {values.shape[1]} outputs, but the prior has {self.num_outputs}")
         return jnp.broadcast_to(values, (flat.shape[0], self.num_outputs)).astype(flat.dtype)
 
+    @checked(traceable=True, finite=True)
     def variance(self, x: Float[Array, "n ..."]) -> Float[Array, "n q"]:
         r"""$\mathrm{diag}\,\Sigma(x, x)$, per output. Time and memory $O(n q)$."""
         blocks = self.blocks
         return blocks.by_output(blocks.diagonal(_flatten(x)))
 
+    @checked(traceable=True, finite=True)
     def covariance(self, x: Float[Array, "n ..."], y: Float[Array, "m ..."]) -> Float[Array, "n q m q"]:
         r"""$\Sigma(x, y)$ between all points and outputs. Memory $O(n m q^2)$: for small sets."""
         return self.blocks.whole(self.gram(x, y))
 
+    @checked(traceable=True, finite=True)
     def gram(self, x: Float[Array, "n ..."], y: Float[Array, "m ..."] | None = None) -> Float[Array, "b N M"]:
         r"""The distinct diagonal blocks of $\Sigma(x, y)$.
 
@@ -152,6 +163,7 @@ class Prior(eqx.Module):
 
         return jnp.sum(jax.vmap(one)(blocks, right))
 
+    @checked(finite=True)
     def factor(
         self,
         context_points: Float[Array, "m ..."],
@@ -175,20 +187,18 @@ class Prior(eqx.Module):
                 reached is `PriorFactor.captured`.
             memory_budget: bytes; a quarter of RAM by default.
         """
-        if not 0 < captured <= 1:
-            raise ValueError(
-                f"Prior.factor: captured is {captured}; pass a share of the variance, above 0 and at most 1"
-            )
         independent = self.blocks.num_independent
         if rank is not None and rank < independent:
             raise ValueError(
                 f"Prior.factor: rank is {rank}; pass {independent} or more, one for each independent output, or None "
                 "for no limit"
             )
-        return factor_at(self, context_points, rank, rtol, captured, resolve_budget(memory_budget))
+        return factor_at(self, _flatten(context_points), rank, rtol, captured, resolve_budget(memory_budget))
 
-    def sample(self, x: Num[Array, "n ..."], *, key: PRNGKeyArray, num_samples: int = 1) -> Float[Array, "s n q"]:
+    @checked(finite=True)
+    def sample(self, x: Num[Array, "n ..."], *, key: KeyLike, num_samples: int = 1) -> Float[Array, "s n q"]:
         r"""Functions drawn from the prior at the points `x`. Time $O((nq)^3)$ for a multi-output kernel, else $O(n^3)$."""
+        x = _flatten(x)
         x = x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(float)
         # All directions, whatever the number of points: a draw with fewer would have too small a variance.
         factor = self.factor(x, rank=x.shape[0] * self.num_outputs, rtol=1e-12).columns
@@ -205,6 +215,11 @@ class Prior(eqx.Module):
 
 
 def _flatten(x: Float[Array, "n ..."]) -> Float[Array, "n d"]:
+    if not isinstance(x, jax.Array):
+        x = to_device(x)
+        x = x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(float)
+    if x.ndim < 2:
+        raise ValueError(f"Prior: x has shape {x.shape}; pass points as (n, d)")
     return x.reshape(x.shape[0], -1)
 
 

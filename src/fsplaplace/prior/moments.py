@@ -9,7 +9,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from gpjax.mean_functions import Zero
-from jaxtyping import Float
+from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
 from fsplaplace.host import in_float64, pad_rows, to_device
@@ -77,16 +77,19 @@ def variance_of(prior: "Prior", operator: Operator, x: ArrayLike) -> Float[np.nd
     return _by_rows(functools.partial(_seen_variance, prior, operator), x, cost=operator.num_evaluations**2)
 
 
-Seen = tuple[Operator, Float[np.ndarray, "n ..."]]
+Seen = tuple[Operator, Float[Array, "..."] | Float[np.ndarray, "..."]]
 
 
 def covariance_of(prior: "Prior", parts: Sequence[Seen]) -> Float[np.ndarray, "K K"]:
     """Joint covariance of $L[f](x)$ for several linear operators, each at points of its own; values of one point together."""
-    rows = [
-        [cross_covariance(prior, one, other) if j <= i else None for j, other in enumerate(parts)]
+    below = {
+        (i, j): cross_covariance(prior, one, other)
         for i, one in enumerate(parts)
-    ]
-    return np.block([[rows[i][j] if j <= i else rows[j][i].T for j in range(len(parts))] for i in range(len(parts))])
+        for j, other in enumerate(parts)
+        if j <= i
+    }
+    numbers = range(len(parts))
+    return np.block([[below[i, j] if j <= i else below[j, i].T for j in numbers] for i in numbers])
 
 
 @in_float64
@@ -129,15 +132,26 @@ def _seen_tile(prior: "Prior", first: Operator, second: Operator, x, y):
     return prior.through(first).covariance(jnp.asarray(x), jnp.asarray(y), second)
 
 
+@in_float64
+def relation(prior: "Prior", x: ArrayLike, y: ArrayLike) -> Float[np.ndarray, "n m"]:
+    r"""$\lVert \Sigma(x_i, y_j) \rVert^2$ over outputs: how much a prior relates points. Time $O(n m)$."""
+    parts = []
+    for one in _tiles(prior, x):
+        blocks = [np.asarray(_tile(prior, one, other)) for other in _tiles(prior, y)]
+        size = one.shape[0]
+        squares = [(block**2).reshape(block.shape[0], size, -1, size, block.shape[2] // size) for block in blocks]
+        parts.append(np.concatenate([np.sum(each, axis=(0, 2, 4)) for each in squares], axis=1))
+    return np.concatenate(parts)[: np.shape(x)[0], : np.shape(y)[0]]
+
+
 def _flat(x: ArrayLike) -> Float[np.ndarray, "n d"]:
     values = np.asarray(x, dtype=np.float64)
     return values.reshape(values.shape[0], -1)
 
 
 def _tiles(prior: "Prior", x: ArrayLike) -> list[Float[np.ndarray, "t d"]]:
-    rows, q = _flat(x), prior.num_outputs
-    numbers = {"shared": 1, "separate": q, "joint": q**2}[prior.structure]
-    size = max(1, min(_TILE, math.isqrt(_LARGEST_TILE // numbers)))
+    rows = _flat(x)
+    size = max(1, min(_TILE, math.isqrt(_LARGEST_TILE // prior.blocks.numbers_per_pair)))
     return [pad_rows(rows[start : start + size], size) for start in range(0, rows.shape[0], size)]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from fsplaplace.host import one_blas_thread, progress_bar
+from fsplaplace.host import check_target, one_blas_thread, progress_bar
 from fsplaplace.parallel import gather, replicate
 from fsplaplace.training import _checkpoint
 from fsplaplace.training._fingerprint import fingerprint
@@ -130,12 +130,11 @@ def minimise(
 
     Time: that of `steps` gradients; one program is compiled.
     """
-    if steps < 1:
-        raise ValueError(f"{title}: steps is {steps}; pass 1 or more")
     state = _first_state(optimizer, start, objective.first_memory())
     record = _Record.empty(start, len(objective.terms))
     identity = None
     if checkpoint is not None:
+        check_target(checkpoint)
         identity = fingerprint(objective, validate, start, optimizer, key, steps)
         state, record = _checkpoint.restore(checkpoint, (state, record), identity)
         _check_restored(checkpoint, state, record, steps)

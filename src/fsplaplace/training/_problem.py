@@ -1,14 +1,21 @@
 """The checks that training, the Laplace approximation and the baselines share."""
 
+import math
+
 import numpy as np
+from gpjax.mean_functions import Zero
 from jax.core import Tracer
 from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
+from fsplaplace.arguments import check_squares
 from fsplaplace.host import cast, to_device
-from fsplaplace.likelihoods import Likelihood
+from fsplaplace.likelihoods import FromLogDensity, Likelihood
 from fsplaplace.networks import Model, warn_if_coarse
 from fsplaplace.prior import Prior
+
+# Rows at which functions of the user's are looked at before anything is computed.
+_PROBED = 3
 
 
 def check_problem(
@@ -20,12 +27,16 @@ def check_problem(
     if not isinstance(X, Tracer):
         warn_if_coarse(np.asarray(X), model.dtype)
     targets = likelihood.check_targets(y, num_rows=inputs.shape[0])
+    if targets.dtype.kind == "f":
+        with np.errstate(over="ignore"):  # what is too large is refused in the next line
+            check_squares(targets.astype(model.dtype), f"{type(likelihood).__name__}: y")
     targets = cast(to_device(targets), model.dtype)
     check_widths(model, prior, likelihood, inputs, targets)
     return inputs, targets
 
 
 def check_types(model, prior, likelihood) -> None:
+    """Refuse what is not a model, a prior and a likelihood, by the argument's name."""
     for value, kind, argument in (
         (model, Model, "model"),
         (prior, Prior, "prior"),
@@ -37,12 +48,14 @@ def check_types(model, prior, likelihood) -> None:
 
 
 def check_widths(model: Model, prior: Prior | None, likelihood: Likelihood, X, targets) -> None:
+    """Refuse a network whose number of outputs is not what prior and likelihood call for."""
     try:
         width = model.num_outputs(X)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError) as error:
         raise ValueError(
             f"{model.name} cannot take X with rows of shape {X.shape[1:]}: {str(error).splitlines()[0]}"
         ) from error
+    model.check_weights()
     model.check_rows_independent(X)
     if prior is not None and width != prior.num_outputs:
         raise ValueError(
@@ -55,3 +68,17 @@ def check_widths(model: Model, prior: Prior | None, likelihood: Likelihood, X, t
             f"{model.name} has {width} outputs, but {type(likelihood).__name__} needs {wanted} for this y; change the network's "
             "last layer or the shape of y"
         )
+    if isinstance(X, Tracer) or isinstance(targets, Tracer):
+        return
+    if prior is not None:
+        _check_prior(prior, X)
+    if isinstance(likelihood, FromLogDensity) or not type(likelihood).__module__.startswith("fsplaplace."):
+        rows = np.arange(min(_PROBED, X.shape[0]))
+        likelihood.rows(rows).check_density(model(X[rows]), targets[rows])
+
+
+def _check_prior(prior: Prior, X) -> None:
+    """Refuse a kernel for other columns, and a mean that is not finite at the first rows."""
+    prior.check_columns(math.prod(X.shape[1:]))
+    if not isinstance(prior.mean, Zero) and not np.all(np.isfinite(np.asarray(prior.mean_at(X[:_PROBED])))):
+        raise ValueError("Prior: mean is NaN or infinite at the first rows of X; check the function or the number")

@@ -13,21 +13,22 @@ import jax.random as jr
 import numpy as np
 import optax
 from jax.sharding import NamedSharding
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int
 from numpy.typing import ArrayLike
 
+from fsplaplace.arguments import KeyLike, as_key, checked
 from fsplaplace.context import Sampler
-from fsplaplace.host import host_generator, to_device
+from fsplaplace.host import host_generator, ready_to_compute, to_device
 from fsplaplace.likelihoods import Likelihood
 from fsplaplace.networks import Model, linearisation
-from fsplaplace.observations import Observation, check_observations
+from fsplaplace.observations import Observation
 from fsplaplace.operators import value
 from fsplaplace.parallel import map_sharded, replicate, row_sharding
 from fsplaplace.prior import Prior
-from fsplaplace.training._checks import check_context, check_options
+from fsplaplace.training._checks import check_context, check_jitter
 from fsplaplace.training._loop import Objective, minimise
 from fsplaplace.training._observed import TrainingRows, observed_rows
-from fsplaplace.training._problem import check_problem
+from fsplaplace.training._problem import check_problem, check_types
 from fsplaplace.training._trainable import HeldOutLoss, adam, combine, hold_out, partition
 
 # Training rows at which a checkpoint's run is compared with this one, and where in units of the outputs the
@@ -68,6 +69,7 @@ class Trained(eqx.Module):
     also: tuple[Likelihood, ...] = ()
 
 
+@checked
 def train(
     model: Model,
     prior: Prior,
@@ -76,7 +78,7 @@ def train(
     X: ArrayLike | None,
     y: ArrayLike | None = None,
     *,
-    key: PRNGKeyArray,
+    key: KeyLike,
     also: Sequence[Observation] | None = None,
     steps: int = 5000,
     optimizer: optax.GradientTransformation | None = None,
@@ -120,10 +122,21 @@ def train(
         progress: show a progress bar.
 
     Time per step: forward and reverse passes over the batch and the context points, and $O(m^3)$ for m context points.
+
+    Examples:
+        >>> trained = fsp.train(model, prior, likelihood, context, X, y, key=jr.key(1), steps=20, progress=False)
+        >>> trained.history.objective.shape
+        (20,)
     """
-    also = check_observations(also, caller="train")
-    data = None if X is None and also else check_problem(model, prior, likelihood, X, y)
-    check_options(steps=steps, num_context=num_context, patience=patience, jitter=jitter, batch_size=batch_size)
+    ready_to_compute()
+    also = tuple(also or ())
+    check_types(model, prior, likelihood)
+    if (X is None) != (y is None):
+        raise ValueError("train: one of X and y is None; pass both, or neither and also=[Observation(...)]")
+    if X is None and not also:
+        raise ValueError("train: X is None and there are no observations; pass X and y, or also=[Observation(...)]")
+    data = None if X is None or y is None else check_problem(model, prior, likelihood, X, y)
+    check_jitter(jitter)
     kinds, held_out = [], None
     if data is not None:
         train_rows, held_out = hold_out(model, likelihood, validation, *data, host_generator(key))
@@ -151,7 +164,7 @@ def train(
         trainable,
         optimizer=optimizer or adam(1e-2, steps),
         steps=steps,
-        key=key,
+        key=as_key(key),
         title="train",
         progress=progress,
         in_loop=not linearisation(model, example).convolutional,

@@ -44,6 +44,10 @@ def hold_out(model, likelihood, validation, X, targets, generator):
             "scale"
         )
     if isinstance(validation, tuple):
+        if len(validation) != 2:
+            raise ValueError(
+                f"validation has {len(validation)} parts; pass (X, y), or the fraction of rows to hold out"
+            )
         held = model.check_inputs(validation[0], argument="validation[0]")
         if held.shape[1:] != X.shape[1:]:
             raise ValueError(

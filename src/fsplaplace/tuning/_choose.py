@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import equinox as eqx
 from gpjax.kernels import RBF, AbstractKernel, Matern12, Matern32, Matern52, RationalQuadratic
 from gpjax.parameters import PositiveReal
-from jaxtyping import PRNGKeyArray
 from numpy.typing import ArrayLike
 from rich.table import Table
 
+from fsplaplace.arguments import KeyLike, checked
 from fsplaplace.host import table_text
 from fsplaplace.likelihoods import Likelihood
 from fsplaplace.prior import Prior
@@ -50,6 +50,7 @@ class PriorRanking(eqx.Module):
         return table_text(table, width=110)
 
 
+@checked
 def choose_prior(
     X: ArrayLike,
     y: ArrayLike,
@@ -57,13 +58,15 @@ def choose_prior(
     *,
     likelihood: Likelihood | None = None,
     num_outputs: int | None = None,
-    key: PRNGKeyArray,
+    key: KeyLike,
     **fit_options,
 ) -> PriorRanking:
     """Fit every candidate by `fit_prior` on the same rows and rank them by log marginal likelihood.
 
     Args:
-        X, y, likelihood: as in `fit_prior`.
+        X: as in `fit_prior`.
+        y: as in `fit_prior`.
+        likelihood: as in `fit_prior`.
         candidates: priors or kernels by name; RBF, Matérn-1/2, 3/2, 5/2 and rational quadratic by default.
         num_outputs: of the priors made from kernels.
         key: the same for all, so that they see the same subsets.

@@ -12,7 +12,8 @@ import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 from numpy.typing import ArrayLike
 
-from fsplaplace.host import host_generator, in_float64, one_blas_thread
+from fsplaplace.arguments import KeyLike, as_key, check_numbers, check_squares, checked
+from fsplaplace.host import host_generator, in_float64, one_blas_thread, ready_to_compute
 from fsplaplace.likelihoods import Gaussian, Likelihood
 from fsplaplace.prior import Prior
 from fsplaplace.tuning._ard import expand_lengthscales
@@ -47,13 +48,14 @@ class FittedPrior(eqx.Module):
         return str(self.report)
 
 
+@checked
 def fit_prior(
     prior: Prior,
     X: ArrayLike,
     y: ArrayLike,
     likelihood: Likelihood | None = None,
     *,
-    key: PRNGKeyArray,
+    key: KeyLike,
     ard: bool = False,
     fit_noise: bool = True,
     restarts: int = 3,
@@ -105,20 +107,24 @@ def fit_prior(
         The fitted prior and likelihood in the dtypes they came in; inside, everything is float64.
 
     Time $O(n^3)$ per evaluation (about 50), memory $O(n^2)$, with b in place of n beyond `exact_rows`.
+
+    Examples:
+        >>> fitted = fsp.fit_prior(prior, X, y, key=jr.key(0), restarts=1, standard_errors=False)
+        >>> float(fitted.likelihood.scale) > 0
+        True
     """
     began = time.perf_counter()
+    ready_to_compute()
     likelihood = Gaussian() if likelihood is None else likelihood
-    if restarts < 1 or batch_size < 2 or steps < 1:
-        raise ValueError(
-            f"fit_prior: restarts is {restarts}, batch_size {batch_size} and steps {steps}; pass at least 1, 2 and 1"
-        )
+    if batch_size < 2:
+        raise ValueError(f"fit_prior: batch_size is {batch_size}; pass 2 or more")
     data, noise_scale = _data(prior, X, y, likelihood, weights, fit_noise=fit_noise, alpha_epsilon=alpha_epsilon)
     prior = expand_lengthscales(prior, data.X.shape[1]) if ard else prior
     exact = data.X.shape[0] <= exact_rows
     with one_blas_thread():
         found = _maximum(
             prior, data, noise_scale, shared_constant=not isinstance(likelihood, Gaussian) and data.y.shape[1] > 1,
-            hyperpriors=hyperpriors, ard=ard, key=key, restarts=restarts,
+            hyperpriors=hyperpriors, ard=ard, key=as_key(key), restarts=restarts,
             subsets=None if exact else _Subsets(exact_rows, batch_size, steps), standard_errors=standard_errors,
         )  # fmt: skip
     space, vector = found.space, found.vector
@@ -172,13 +178,7 @@ def _data(
 
 def _check_data(prior, X, y, likelihood, alpha_epsilon):
     """Inputs (n, d), targets (n, q) in the space of the outputs, and their variances where those are known."""
-    if not isinstance(prior, Prior):
-        raise TypeError(
-            f"fit_prior: prior must be a Prior, but got {type(prior).__name__}; pass fsplaplace.Prior(kernel)"
-        )
-    if not isinstance(likelihood, Likelihood):
-        raise TypeError(f"fit_prior: likelihood must be a Likelihood, but got {type(likelihood).__name__}")
-    inputs = np.asarray(X, dtype=float)
+    inputs = check_numbers(X, "fit_prior: X").astype(float)
     if inputs.ndim < 2 or inputs.shape[0] < 2:
         raise ValueError(f"fit_prior: X has shape {inputs.shape}; pass at least two rows, as (n, d)")
     inputs = inputs.reshape(inputs.shape[0], -1)
@@ -188,10 +188,13 @@ def _check_data(prior, X, y, likelihood, alpha_epsilon):
         raise ValueError(
             "fit_prior: all rows of X are the same, so nothing says how the function varies; pass other rows"
         )
+    check_squares(inputs, "fit_prior: X")
+    prior.check_columns(inputs.shape[1])
     targets, variances = np.asarray(likelihood.check_targets(y, num_rows=inputs.shape[0])), None
     if not isinstance(likelihood, Gaussian):
         targets, variances = gaussian_targets(likelihood, targets, alpha_epsilon=alpha_epsilon)
     targets = np.asarray(targets, dtype=float)
+    check_squares(targets, "fit_prior: y")
     if targets.shape[1] != prior.num_outputs:
         raise ValueError(
             f"fit_prior: the prior has {prior.num_outputs} outputs, but y needs {targets.shape[1]}; pass "

@@ -7,21 +7,24 @@ import jax.numpy as jnp
 import jax.scipy.linalg as jsl
 from jaxtyping import Array, Float
 
+from fsplaplace.arguments import checked
 from fsplaplace.prior import Prior
 
 # Keeps the Cholesky factor real when the noise is at its smallest; far below any noise that data can show.
 _NUGGET = 1e-10
 
 
+@checked(traceable=True)
 def log_marginal_likelihood(
-    prior: Prior, noise_variance: Float[Array, "..."], X: Float[Array, "n d"], y: Float[Array, "n q"]
+    prior: Prior, noise_variance: Float[Array, "..."] | float, X: Float[Array, "n d"], y: Float[Array, "n q"]
 ) -> Float[Array, ""]:
     r"""$\log \mathcal N(y;\, \mu(X),\, \Sigma(X, X) + \mathrm{diag}\,\sigma^2)$.
 
     Args:
         prior: shared, separate or multi-output kernel.
         noise_variance: $\sigma^2$: a number, (q,), (n, 1) or (n, q).
-        X, y: data in the dtype to compute in; float64 is advised.
+        X: inputs, in the dtype to compute in; float64 is advised.
+        y: targets, in the same dtype.
 
     Time $O(n^3)$ per distinct block of the covariance (with a multi-output kernel $O((nq)^3)$), memory its square;
     differentiable once, at the cost of one inverse.
@@ -31,7 +34,7 @@ def log_marginal_likelihood(
 
 def profile_likelihood(
     prior: Prior,
-    noise_variance: Float[Array, "..."],
+    noise_variance: Float[Array, "..."] | float,
     X: Float[Array, "n d"],
     y: Float[Array, "n q"],
     design: Float[Array, "n q k"],

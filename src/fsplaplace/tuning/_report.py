@@ -1,6 +1,7 @@
 """What a fit did, parameter by parameter."""
 
 import math
+from collections.abc import Mapping
 
 import equinox as eqx
 import numpy as np
@@ -97,15 +98,17 @@ def parameter_rows(
     box: Box,
     *,
     noise_scale: np.ndarray | None,
+    further_scales: Mapping[str, np.ndarray] | None = None,
 ) -> tuple[ParameterRow, ...]:
-    """Rows for the entries of the vector, in the parameters' own units; `prior` and `noise_scale` are those before."""
+    """Rows for the entries of the vector, in the parameters' own units; `prior` and scales of noise are those before."""
     names = [name for place in space.places for name in _entries(place.name, place.shape)]
     positive = [flag for place in space.places for flag in [place.positive] * place.size]
     before = [number for value in space.values(prior) for number in np.ravel(value)]
-    if noise_scale is not None:
-        names += _entries("likelihood.scale", np.shape(noise_scale))
-        positive += [True] * np.size(noise_scale)
-        before += np.ravel(noise_scale).tolist()
+    scales = {} if noise_scale is None else {"likelihood.scale": noise_scale}
+    for label, scale in (scales | dict(further_scales or {})).items():
+        names += _entries(label, np.shape(scale))
+        positive += [True] * np.size(scale)
+        before += np.ravel(scale).tolist()
     rows = []
     for entry, name in enumerate(names):
         at, low, high, error = (float(part[entry]) for part in (vector, box.lower, box.upper, errors))

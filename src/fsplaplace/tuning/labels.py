@@ -4,9 +4,11 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
+from fsplaplace.arguments import checked
 from fsplaplace.likelihoods import Bernoulli, Categorical, Likelihood, Poisson
 
 
+@checked
 def dirichlet_labels(
     y: ArrayLike, num_classes: int, *, alpha_epsilon: float = 0.01
 ) -> tuple[Float[np.ndarray, "n c"], Float[np.ndarray, "n c"]]:
@@ -27,10 +29,6 @@ def dirichlet_labels(
     Reference: Milios et al. (2018), Dirichlet-based Gaussian processes for large-scale calibrated classification.
     """
     labels = np.asarray(Categorical(num_classes).check_targets(y, num_rows=len(np.asarray(y))))
-    if not alpha_epsilon > 0:
-        raise ValueError(
-            f"dirichlet_labels: alpha_epsilon is {alpha_epsilon}; pass a positive number, for instance 0.01"
-        )
     alpha = alpha_epsilon + np.eye(num_classes)[labels]
     variances = np.log1p(1 / alpha)
     return np.log(alpha) - variances / 2, variances

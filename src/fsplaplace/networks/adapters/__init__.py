@@ -8,6 +8,9 @@ from fsplaplace.networks._model import Mask, Model
 from fsplaplace.networks.adapters import _equinox, _flax_linen, _flax_nnx, _function, _haiku, _torch
 from fsplaplace.networks.adapters._torch import copy_to_torch as copy_to_torch
 
+# `call` of the models of Equinox modules without state.
+EQUINOX_CALL = _equinox.CALL
+
 
 def adapt(network: Any, mask: Mask | None) -> Model:
     """The network as a `Model`, by its type."""

@@ -1,0 +1,53 @@
+"""Whether this process can go on computing: its memory maps, and the threads that a fork leaves behind."""
+
+import gc
+import os
+from pathlib import Path
+
+import jax
+
+_MAPS, _MOST_MAPS = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")
+# Each compiled program keeps a few memory maps. At this share of what the system allows they are dropped: a fit of a new size
+# adds some hundred, and past the limit XLA crashes.
+_SHARE_OF_MAPS = 0.3
+
+
+class _Here:
+    """What is known of this process: whether it has computed, and whether it was forked from one that had."""
+
+    computed = False
+    forked = False
+
+
+def ready_to_compute(*, may_drop: bool = True) -> None:
+    """Call it where a computation begins: refuses what would wait forever, and prevents what would crash.
+
+    Programs that XLA compiled stay in memory for as long as JAX's caches know them. Before they take all the memory maps that a
+    process may have, the caches are emptied: the next call of each size compiles again, and nothing else changes.
+
+    Args:
+        may_drop: whether the caches may be emptied; not within a function that a caller could be tracing.
+
+    Time: a few milliseconds, for reading the list of maps.
+    """
+    if _Here.forked:
+        raise RuntimeError(
+            "this process was forked from one that had computed with JAX: the threads that JAX needs do not exist here, and the "
+            "call would wait forever; start processes with multiprocessing's 'spawn' or 'forkserver', with joblib by "
+            "backend='loky' (its default)"
+        )
+    _Here.computed = True
+    if may_drop and _MAPS.exists() and _MAPS.read_bytes().count(b"\n") > _SHARE_OF_MAPS * _most_maps():
+        jax.clear_caches()
+        gc.collect()
+
+
+def _most_maps() -> int:
+    return int(_MOST_MAPS.read_text()) if _MOST_MAPS.exists() else 65_530
+
+
+def _after_fork() -> None:
+    _Here.forked = _Here.computed
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,160 @@
+"""What a posterior loses against the exact process with the same prior, in nats for a new target."""
+
+import numpy as np
+from jaxtyping import Float, Shaped
+from scipy.spatial import KDTree
+from scipy.special import expit, softmax, xlogy
+
+from fsplaplace.host import in_float64
+from fsplaplace.laplace import _choices
+from fsplaplace.laplace._choices import Treatment
+from fsplaplace.laplace._features import Block, Normalised
+from fsplaplace.laplace._mode import posterior_mode
+from fsplaplace.laplace._observed import Observed
+from fsplaplace.laplace._operator_loss import loss_on_sample
+from fsplaplace.laplace._problem import Places, Problem, evenly
+from fsplaplace.laplace._pull_back import PulledBack
+from fsplaplace.laplace._reference import Moments, Reference, divergence
+from fsplaplace.likelihoods import Bernoulli, Categorical, Likelihood
+from fsplaplace.prior import moments
+
+
+def loss_to_exact(
+    problem: Problem, observed: tuple[Observed, ...], places: Places, reference: Reference, found: Moments,
+    pulled: PulledBack | None = None, normalised: Normalised | None = None,
+) -> float:  # fmt: skip
+    r"""$E[\log p_{\mathrm{exact}}(y) - \log p(y)]$ for a new target $y$ of the exact process, the mean over the place "new".
+
+    With Gaussian noise both processes are given all data. With labels and counts the exact one is the Laplace approximation
+    of the latent Gaussian process given the data, or some of them; then the features are given the same few.
+
+    Args:
+        problem: the data.
+        observed: kinds of observations, with the tangents that the posterior has.
+        places: where the posterior was looked at.
+        reference: has the exact process for Gaussian noise.
+        found: the posterior of the function at the place "new", flattened over points and outputs.
+        pulled: the directions, and features in all places; None for a posterior without features.
+        normalised: those features, normalised.
+
+    NaN if nothing is there to compare with. Time cubic in a few hundred points.
+    """
+    if reference.new is not None:
+        noise = reference.noise if problem.noise is None else _new_noise(problem)
+        return divergence(reference.new, found, np.tile(noise, places.new.shape[0])).forward
+    if not problem.of_values:
+        return float("nan") if pulled is None else loss_on_sample(problem, observed, reference, pulled)
+    q = problem.prior.num_outputs
+    rows = evenly(np.arange(len(places.training)), max(1, _choices.LATENT_TARGETS // q))
+    if rows.size < problem.data.num_rows and normalised is None:
+        return float("nan")
+    latent = _Latent(problem, places, rows)
+    exact = latent.exact()
+    if rows.size < problem.data.num_rows and normalised is not None:
+        found = latent.of_features(normalised)
+    return _loss_of_targets(problem.likelihood.of_one(), exact, found, latent.targets_near(places.new))
+
+
+def _new_noise(problem: Problem) -> Float[np.ndarray, " q"]:
+    """Variance of the noise of a new target, for each output: the median if every training row has its own."""
+    q, one = problem.prior.num_outputs, problem.likelihood.of_one()
+    assert problem.noise is not None
+    noise = None if one.rows(slice(0, 1)) is not one else one.noise((1, q))
+    return np.median(problem.noise.variance, axis=0) if noise is None else noise.variance[0]
+
+
+def moments_at(
+    features: Float[np.ndarray, "k q r"],
+    unexplained: Float[np.ndarray, "k q"],
+    precision: Float[np.ndarray, "r r"],
+    mean: Float[np.ndarray, "k q"],
+    missed: Treatment,
+) -> Moments:
+    """The posterior of the function from normalised features: what `Posterior.predict` computes."""
+    flat, missing = features.reshape(-1, features.shape[2]), unexplained.ravel()
+    carried = np.sum(flat * np.linalg.solve(precision, flat.T).T, axis=1)
+    if missed == "function":
+        stated = np.sum(flat**2, axis=1)
+        missing = missing * np.divide(carried, stated, out=np.ones_like(stated), where=stated > 0)
+    return Moments(mean.ravel(), carried + missing)
+
+
+class _Latent:
+    """A latent function given some of the training rows: by the exact process, and by features."""
+
+    def __init__(self, problem: Problem, places: Places, rows: Shaped[np.ndarray, " s"]):
+        self.problem, self.places, self.rows = problem, places, rows
+        self.likelihood = problem.likelihood
+        if self.likelihood.rows(slice(0, 1)) is not self.likelihood:
+            # A likelihood with a part for each row of the data: the places are some of them.
+            index = evenly(np.arange(problem.data.num_rows), _choices.MOST_POINTS)[rows]
+            self.likelihood = self.likelihood.rows(index)
+        self.at_rows, self.at_new = places.slice("training").start + rows, places.slice("new")
+
+    def exact(self) -> Moments:
+        """Its features are the Cholesky factor of the prior's covariance: the Newton iteration is that of the posterior."""
+        inputs, count = np.concatenate([self.places.new, self.places.training[self.rows]]), len(self.places.new)
+        covariance, q = moments.covariance(self.problem.prior, inputs), self.problem.prior.num_outputs
+        jitter = _choices.LATENT_JITTER * np.mean(np.diagonal(covariance))
+        # Rows first, so that the new points need no features to find the mode.
+        order = np.concatenate([np.arange(count * q, len(covariance)), np.arange(count * q)])
+        covariance = covariance[np.ix_(order, order)] + jitter * np.eye(len(covariance))
+        factor, size = np.linalg.cholesky(covariance), self.rows.size * q
+        given, new = factor[:size, :size], factor[size:]
+        mode, offset = (
+            self._mode(given.reshape(self.rows.size, q, size)),
+            moments.mean(self.problem.prior, self.places.new),
+        )
+        rest = np.sum(new[:, size:] ** 2, axis=1)
+        found = moments_at(new[:, None, :size], rest[:, None], mode.precision, new[:, :size] @ mode.z[:, None], "noise")
+        return Moments(found.mean + offset.ravel(), found.variance)
+
+    def of_features(self, normalised: Normalised) -> Moments:
+        """By the linear model with these features."""
+        mode = self._mode(normalised.features[self.at_rows])
+        features = normalised.features[self.at_new]
+        mean = moments.mean(self.problem.prior, self.places.new) + features @ mode.z
+        return moments_at(features, normalised.unexplained[self.at_new], mode.precision, mean, "function")
+
+    def targets_near(self, new: Float[np.ndarray, "k ..."]) -> Shaped[np.ndarray, "k ..."]:
+        """The target of the nearest row to each new input."""
+        flat = (values.reshape(len(values), -1) for values in (self.places.training[self.rows], new))
+        rows, points = flat
+        return self.places.targets[self.rows][np.asarray(KDTree(rows).query(points)[1])]
+
+    def _mode(self, features: Float[np.ndarray, "s q r"]):
+        offset = moments.mean(self.problem.prior, self.places.training[self.rows])
+        block = Block(offset, offset, features, self.places.targets[self.rows], self.likelihood, None)
+        return posterior_mode(lambda: iter([block]), features.shape[2])
+
+
+def _loss_of_targets(
+    likelihood: Likelihood, exact: Moments, found: Moments, targets: Shaped[np.ndarray, "k ..."]
+) -> float:
+    """The divergence of predicted labels; for others than labels, of a Gaussian observation that tells as much as a target."""
+    match likelihood:
+        case Bernoulli():
+            chances = [_label_probability(each) for each in (exact, found)]
+            return _divergence(*(np.stack([1 - chance, chance], axis=1) for chance in chances))
+        case Categorical():
+            shape = (-1, likelihood.num_classes)
+            shrunk = [(each.mean / np.sqrt(1 + np.pi / 8 * each.variance)).reshape(shape) for each in (exact, found)]
+            return _divergence(*(softmax(logits, axis=1) for logits in shrunk))
+    q = exact.mean.size // len(targets)
+    means = exact.mean.reshape(-1, q)
+    curvature = np.asarray(in_float64(likelihood.curvature)(means, targets)).diagonal(axis1=1, axis2=2).ravel()
+    noise = 1.0 / np.maximum(curvature, _choices.LATENT_JITTER / np.maximum(exact.variance, 1e-300))
+    return divergence(exact, found, noise).forward
+
+
+def _label_probability(latent: Moments) -> Float[np.ndarray, " k"]:
+    """The expected logistic function of a Gaussian variable, by Gauss-Hermite quadrature."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(_choices.QUADRATURE_NODES)
+    values = latent.mean[:, None] + np.sqrt(latent.variance)[:, None] * nodes
+    return expit(values) @ weights / np.sum(weights)
+
+
+def _divergence(wanted: Float[np.ndarray, "k c"], given: Float[np.ndarray, "k c"]) -> float:
+    """Mean Kullback-Leibler divergence between distributions of labels."""
+    given = np.maximum(given, np.finfo(float).tiny)
+    return float(np.mean(np.sum(xlogy(wanted, wanted) - xlogy(wanted, given), axis=1)))

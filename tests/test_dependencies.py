@@ -1,0 +1,74 @@
+"""What the package imports is declared: at import time as a dependency, later as one or as an extra."""
+
+import ast
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+_ROOT = Path(__file__).parent.parent
+# Import name -> name of the distribution, where they differ.
+_NAMES = {"sklearn": "scikit-learn", "haiku": "dm-haiku", "yaml": "pyyaml"}
+# Read only if the caller already has it: a network of his own, or an array of it.
+_THE_CALLERS = {"torch"}
+_ROOMS_OF_EXTRAS = ("experiments", "cli", "datasets", "adapters", "plotting", "botorch")
+
+
+def declared() -> tuple[set[str], set[str]]:
+    """Distributions that are always installed, and those of the extras."""
+    project = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = [line for lines in project["optional-dependencies"].values() for line in lines]
+    return tuple(
+        {re.split(r"[\[<>=~ ;]", line)[0].lower() for line in lines} for lines in (project["dependencies"], extras)
+    )  # pyright: ignore[reportReturnType]
+
+
+def imports(path: Path) -> list[tuple[str, bool]]:
+    """Top-level packages that a file imports, and whether at import time without a guard."""
+    found = []
+
+    def visit(node: ast.AST, at_once: bool) -> None:
+        if isinstance(node, ast.Import):
+            found.extend((alias.name.split(".")[0], at_once) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            found.append(((node.module or "").split(".")[0], at_once))
+        guarded = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Try | ast.If)
+        for child in ast.iter_child_nodes(node):
+            visit(child, at_once and not guarded)
+
+    visit(ast.parse(path.read_text(encoding="utf-8")), True)
+    return found
+
+
+def test_imports_are_declared():
+    core, extras = declared()
+    for path in sorted((_ROOT / "src").rglob("*.py")):
+        # Rooms of an extra may import it at once: experiments and the command line say so in their own words.
+        of_an_extra = any(part in _ROOMS_OF_EXTRAS for part in path.parts)
+        for package, at_once in imports(path):
+            name = _NAMES.get(package, package).lower()
+            if package in sys.stdlib_module_names or package == "fsplaplace" or package in _THE_CALLERS:
+                continue
+            assert name in core | extras, f"{path}: {package} is not declared in pyproject.toml"
+            assert name in core or of_an_extra or not at_once, (
+                f"{path}: {package} belongs to an extra, but is imported at once"
+            )
+
+
+def test_extras_that_the_pages_name_exist():
+    extras = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    places = [
+        _ROOT / "README.md",
+        *(_ROOT / "docs").glob("*.md"),
+        *(_ROOT / "examples").glob("*.py"),
+        *(_ROOT / "src").rglob("*.py"),
+    ]
+    for path in places:
+        text = path.read_text(encoding="utf-8")
+        for named in re.findall(r"pip install [^\n]*?(?:fsplaplace|\.)\[([\w,]+)\]", text):
+            assert set(named.split(",")) <= set(extras), f"{path.name}: {named}"
+
+
+def test_every_dependency_has_a_lowest_version():
+    dependencies = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+    assert all(">=" in requirement for requirement in dependencies)

@@ -1,0 +1,150 @@
+"""Properties that hold for any data, kernel, noise and network of one shape: found by random search, the same in every run."""
+
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from gpjax.kernels import RBF, Matern32, Matern52
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import fsplaplace as fsp
+
+ROWS, POINTS = 10, np.linspace(-1.6, 1.6, 15)[:, None]
+CONTEXT = np.linspace(-1.5, 1.5, 20)[:, None]
+# One shape for all examples: they share their compiled programs.
+FEW = settings(
+    max_examples=6, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
+
+
+@st.composite
+def problems(draw):
+    """Data, a prior and a network: everything random but the sizes."""
+    seed = draw(st.integers(0, 2**31 - 1))
+    kernel = draw(st.sampled_from([RBF, Matern32, Matern52]))
+    length, size = draw(st.floats(0.2, 2.0)), draw(st.floats(0.1, 10.0))
+    noise = draw(st.floats(0.02, 1.0))
+    generator = np.random.default_rng(seed)
+    X = generator.uniform(-1, 1, (ROWS, 1))
+    y = np.sqrt(size) * generator.normal(size=ROWS)
+    prior = fsp.Prior(kernel(lengthscale=length, variance=size))
+    network = fsp.mlp([8], prior=prior, context=fsp.context.Uniform([-1.5], [1.5]), key=seed % 1000)
+    return fsp.as_model(network), prior, noise * np.sqrt(size), X, y
+
+
+def posterior_of(model, prior, noise, X, y, **options):
+    return fsp.laplace(
+        model, prior, fsp.likelihoods.Gaussian(noise), X, y,
+        context_points=CONTEXT, delta=1e-8, missed_as_noise=False, mean="refined", **options,
+    )  # fmt: skip
+
+
+def moments(posterior, x=POINTS):
+    prediction = posterior.predict(x)
+    return np.asarray(prediction.mean, np.float64), np.asarray(prediction.variance, np.float64)
+
+
+@FEW
+@given(problem=problems())
+def test_the_posterior_variance_lies_between_zero_and_the_prior_s(problem):
+    _, variance = moments(posterior_of(*problem))
+    prior = np.asarray(problem[1].variance(jnp.asarray(POINTS, jnp.float32)))
+    assert np.all(variance >= 0)
+    assert np.all(variance <= prior * (1 + 1e-4))
+
+
+@FEW
+@given(problem=problems(), seed=st.integers(0, 1000))
+def test_the_order_of_the_rows_changes_nothing(problem, seed):
+    model, prior, noise, X, y = problem
+    order = np.random.default_rng(seed).permutation(ROWS)
+    first, second = (
+        moments(posterior_of(model, prior, noise, *data, include_training=False))
+        for data in ((X, y), (X[order], y[order]))
+    )
+    scale = float(prior.variance(jnp.zeros((1, 1)))[0, 0])
+    np.testing.assert_allclose(first[0], second[0], atol=2e-3 * np.sqrt(scale))
+    np.testing.assert_allclose(first[1], second[1], atol=2e-3 * scale)
+
+
+@FEW
+@given(problem=problems())
+def test_a_row_twice_is_a_row_with_half_the_noise_variance(problem):
+    model, prior, noise, X, y = problem
+    half = ROWS // 2
+    twice = X[:half].repeat(2, axis=0), y[:half].repeat(2)
+    doubled = posterior_of(model, prior, noise, *twice, include_training=False)
+    scales = np.full((ROWS, 1), noise / np.sqrt(2))
+    scales[half:] = 1e4 * noise
+    once = posterior_of(model, prior, scales, X, np.where(np.arange(ROWS) < half, y, 0.0), include_training=False)
+    scale = float(prior.variance(jnp.zeros((1, 1)))[0, 0])
+    np.testing.assert_allclose(moments(doubled)[0], moments(once)[0], atol=5e-3 * np.sqrt(scale))
+    np.testing.assert_allclose(moments(doubled)[1], moments(once)[1], atol=5e-3 * scale)
+
+
+@FEW
+@given(problem=problems(), unit=st.floats(1e-3, 1e3))
+def test_units_of_the_targets_change_units_only(problem, unit):
+    """y, noise and prior standard deviation times u give mean times u and variance times u^2."""
+    _, prior, noise, X, y = problem
+    kernel = prior.kernel
+    scaled = fsp.Prior(type(kernel)(lengthscale=float(jnp.asarray(kernel.lengthscale.unwrap())),
+                                    variance=float(jnp.asarray(kernel.variance.unwrap())) * unit**2))  # fmt: skip
+    context = fsp.context.Uniform([-1.5], [1.5])
+    first, second = (
+        moments(posterior_of(fsp.as_model(fsp.mlp([8], prior=p, context=context, key=5)), p, noise * u, X, y * u))
+        for p, u in ((prior, 1.0), (scaled, unit))
+    )
+    size = float(prior.variance(jnp.zeros((1, 1)))[0, 0])
+    np.testing.assert_allclose(second[0] / unit, first[0], atol=5e-3 * np.sqrt(size))
+    np.testing.assert_allclose(second[1] / unit**2, first[1], atol=5e-3 * size)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    """One posterior for properties of what it predicts."""
+    generator = np.random.default_rng(0)
+    X = generator.uniform(-1, 1, (ROWS, 1))
+    prior = fsp.Prior(Matern52(lengthscale=0.6))
+    model = fsp.as_model(fsp.mlp([8], prior=prior, context=fsp.context.Uniform([-1.5], [1.5]), key=0))
+    return posterior_of(model, prior, 0.1, X, np.sin(3 * X[:, 0]))
+
+
+@FEW
+@given(cut=st.integers(1, POINTS.shape[0] - 1))
+def test_predictions_do_not_depend_on_the_batch(fitted, cut):
+    whole = moments(fitted)
+    parts = [moments(fitted, x) for x in (POINTS[:cut], POINTS[cut:])]
+    for index in range(2):
+        np.testing.assert_allclose(np.concatenate([part[index] for part in parts]), whole[index], rtol=1e-4, atol=1e-5)
+
+
+@FEW
+@given(seed=st.integers(0, 2**32 - 1))
+def test_samples_have_the_posterior_s_moments(fitted, seed):
+    """Mean and variance of 4,000 draws, within five standard errors at every point."""
+    count = 4000
+    draws = np.asarray(fitted.sample(POINTS, key=seed, num_samples=count), np.float64)
+    mean, variance = moments(fitted)
+    assert np.all(np.abs(draws.mean(axis=0) - mean) <= 5 * np.sqrt(variance / count) + 1e-5)
+    assert np.all(np.abs(draws.var(axis=0) - variance) <= 5 * variance * np.sqrt(2 / count) + 1e-6)
+
+
+@FEW
+@given(seed=st.integers(0, 1000))
+def test_a_posterior_with_other_numbers_is_loaded_bit_by_bit(fitted, tmp_path_factory, seed):
+    generator = np.random.default_rng(seed)
+    scale = jnp.asarray(generator.normal(size=fitted.scale.shape) * 10.0 ** generator.integers(-30, 18), jnp.float32)
+    import equinox as eqx
+
+    changed = eqx.tree_at(lambda tree: tree.scale, fitted, scale)
+    path = tmp_path_factory.mktemp("saved") / "posterior.safetensors"
+    fsp.save(path, changed)
+    loaded = fsp.load(path, fitted.model)
+    np.testing.assert_array_equal(loaded.scale, changed.scale)
+    assert str(loaded.diagnostics) == str(changed.diagnostics)
+
+
+def test_a_number_is_its_key(fitted):
+    np.testing.assert_array_equal(fitted.sample(POINTS, key=7), fitted.sample(POINTS, key=jr.key(7)))
