@@ -463,7 +463,7 @@ sys.stdout.write(np.asarray(mean).tobytes().hex())
     ("place", "value", "message"),
     [
         (("diagnostics", "missed_as_noise"), 2**31, r"diagnostics\.missed_as_noise is 2147483648 \(int\)"),
-        (("diagnostics", "rank"), "many", r"diagnostics\.rank is 'many' \(str\), but Diagnostics has int there"),
+        (("diagnostics", "rank"), "many", r"diagnostics\.rank is 'many' \(str\)"),
         (("diagnostics", "verdict"), 3, r"diagnostics\.verdict is 3"),
         (("prior", "num_outputs"), 1.5, r"prior\.num_outputs is 1\.5"),
         (("scale",), "a text", r"scale is 'a text' \(str\)"),
