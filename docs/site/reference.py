@@ -11,8 +11,8 @@ import fsplaplace
 
 # What a user calls comes first; rooms that are not named here follow by name.
 _FIRST = (
-    "prior", "kernels", "means", "likelihoods", "context", "networks", "training", "laplace", "tuning", "estimators",
-    "metrics", "plotting", "io", "methods", "parallel", "datasets", "experiments",
+    "prior", "kernels", "means", "likelihoods", "context", "networks", "observations", "operators", "training", "laplace",
+    "tuning", "estimators", "studio", "metrics", "plotting", "io", "methods", "parallel", "datasets", "experiments",
 )  # fmt: skip
 # Former names, and the command line, which documents itself by `--help`.
 _ELSEWHERE = ("adapters", "baselines", "cli")

@@ -104,8 +104,10 @@ class Decoder:
             )
         self.unused.discard(node["array"])
         check_finite(array, path)
-        if node.get("numpy") is True:
-            return array[()]  # a number without axes comes back as the NumPy scalar that it was
+        if node.get("numpy") == "number" and array.ndim == 0:
+            return array[()]
+        if node.get("numpy") in ("array", True):
+            return array
         if node.get("weak") is True and array.ndim == 0:
             # A Python number becomes an array of weak type, in the width that the mode sets.
             with jax.enable_x64(array.dtype.itemsize == 8):
