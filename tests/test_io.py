@@ -482,7 +482,7 @@ def test_a_field_of_another_type_is_refused_before_anything_is_built_of_it(poste
 
 def test_sizes_that_do_not_go_together_are_refused_by_field(posterior, path):
     save(path, eqx.tree_at(lambda tree: tree.information, posterior, jnp.ones(2)))
-    with pytest.raises(FileFormatError, match=r"information is an array float32\[2\], but Posterior has"):
+    with pytest.raises(FileFormatError, match=r"information (is an array float32|has shape)"):
         load(path, network())
 
 
