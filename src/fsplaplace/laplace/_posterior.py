@@ -351,6 +351,7 @@ class Posterior(eqx.Module):
             refined=self.diagnostics.mean == "refined", missed_as_noise=self.diagnostics.missed_as_noise,
         )  # fmt: skip
 
+    @checked(traceable=True)
     def tangent(self, operator: Operator) -> Tangent:
         """The operator, which need not be linear, to first order around the posterior's mean."""
         base = linear_model(self.model, self.prior if self.diagnostics.mean == "refined" else None, self.shift)
