@@ -90,17 +90,18 @@ def fit_surrogate(
             model = train(
                 model, prior, observed, cover, rows.X, rows.y, key=train_key, steps=settings.steps, progress=False
             ).model
-        points = _context_points(X, rows.X.shape[0] + settings.num_context, cover, points_key)
+        count = rows.X.shape[0] + settings.num_context
+        points = _distinct_points(X, count + _NUM_GUARDS, cover, points_key)
         posterior = laplace(
-            model, prior, observed, rows.X, rows.y, context_points=points, include_training=False, mean="refined",
-            guard_points=np.asarray(cover.sample(_NUM_GUARDS, key=guard_key)), missed_as_noise=True, key=guard_key,
+            model, prior, observed, rows.X, rows.y, context_points=points[:count], include_training=False, mean="refined",
+            guard_points=points[count:], missed_as_noise=True, key=guard_key,
         )  # fmt: skip
         return dataclasses.replace(_padded(posterior), likelihood=likelihood)
 
 
-def _context_points(X: Float[np.ndarray, "n d"], count: int, cover: Sampler, key) -> Float[np.ndarray, "m d"]:
+def _distinct_points(X: Float[np.ndarray, "n d"], count: int, cover: Sampler, key) -> Float[np.ndarray, "m d"]:
     """The training inputs and points of the cover, `count` in all and none of them twice: corners are drawn again and again."""
-    drawn = np.asarray(cover.sample(4 * count, key=key))
+    drawn = np.asarray(cover.sample(2 * count, key=key))
     drawn = drawn[np.random.default_rng(0).permutation(drawn.shape[0])]
     both = np.concatenate([X, drawn])
     first = np.sort(np.unique(both, axis=0, return_index=True)[1])
