@@ -77,7 +77,7 @@ def variance_of(prior: "Prior", operator: Operator, x: ArrayLike) -> Float[np.nd
     return _by_rows(functools.partial(_seen_variance, prior, operator), x, cost=operator.num_evaluations**2)
 
 
-Seen = tuple[Operator, Float[np.ndarray | Array, "n ..."]]
+Seen = tuple[Operator, Float[np.ndarray | Array, "_ ..."]]
 
 
 def covariance_of(prior: "Prior", parts: Sequence[Seen]) -> Float[np.ndarray, "K K"]:
