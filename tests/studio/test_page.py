@@ -1,7 +1,6 @@
 """The studio in a real browser: what a person does with it, and what it says when the input is bad."""
 
 import json
-import statistics
 from urllib.parse import quote
 
 import jax.numpy as jnp
@@ -141,33 +140,14 @@ def test_a_dropped_table_is_shown_in_its_own_units_with_posterior_and_evidence(p
     page.wait(f"studio.bars().every(({{id, value}}) => Math.abs(value - {json.dumps(bars)}[id]) > 1e-6)")
 
 
-def test_one_move_of_a_slider_redraws_within_50_ms_at_200_points(page, capsys):
+def test_every_move_of_a_slider_is_drawn_and_timed(page):
+    """How long it takes is measured by `benchmarks/studio_speed.py`, on a quiet machine."""
     drop(page, WAVE)
-    move = """(async () => { const slider = document.getElementById("terms-0-0-lengthscale");
-        for (let k = 0; k < 5; k++) { slider.value = Number(slider.value) + 1; slider.dispatchEvent(new Event("input"));
-            await new Promise((done) => requestAnimationFrame(() => setTimeout(done, 0))); } })()"""
-    page.run(move)
     page.run("studio.times.length = 0")
-    page.call("Performance.enable", timeDomain="threadTicks")
-    busy = []
-    for _ in range(7):
-        before = processor_seconds(page)
-        page.run(move)
-        busy.append(1000 * (processor_seconds(page) - before) / 5)
-    page.call("Performance.disable")
-    wall, processor = statistics.median(page.run("studio.times")), statistics.median(busy)
-    with capsys.disabled():
-        print(
-            f"\nstudio, 200 rows and 200 points: one move of a slider is drawn after {wall:.0f} ms (median of 35); "
-            f"it keeps the processor busy for {processor:.0f} ms"
-        )
-    # The processor's time: the clock also counts what else this machine does.
-    assert processor < 50
-
-
-def processor_seconds(page) -> float:
-    metrics = page.call("Performance.getMetrics")["metrics"]
-    return next(metric["value"] for metric in metrics if metric["name"] == "ScriptDuration")
+    page.run("""(async () => { const slider = document.getElementById("terms-0-0-lengthscale");
+        for (let k = 0; k < 5; k++) { slider.value = Number(slider.value) + 1; slider.dispatchEvent(new Event("input"));
+            await new Promise((done) => requestAnimationFrame(() => setTimeout(done, 0))); } })()""")
+    assert len(page.run("studio.times")) == 5
 
 
 def test_sums_and_products_are_built_by_clicking(page):

@@ -19,7 +19,7 @@ from fsplaplace.laplace._precision_form import precision_form
 from fsplaplace.laplace._problem import Problem, default_context, default_guards, distinct, with_training
 from fsplaplace.likelihoods import Likelihood
 from fsplaplace.networks import Model
-from fsplaplace.observations import Observation, check_observations
+from fsplaplace.observations import Observation
 from fsplaplace.prior import Prior
 from fsplaplace.training import check_types
 
@@ -97,8 +97,9 @@ def laplace(
             $\max(0, k(x_i, x_i) - \lVert J_i S_0 \rVert^2)$, to the variance of Gaussian noise there and of new targets, as
             the fully independent training conditional of sparse Gaussian processes does (covariance form). Without it what the
             network cannot represent is explained as function, with false confidence where the noise is small; with it,
-            functions that vary smoothly through the data follow them less closely. Chosen with `delta` by default;
-            always done by the matrix-free solver.
+            functions that vary smoothly through the data follow them less closely. By default what loses less against the exact
+            process given some of the data (Gaussian likelihood); without one, as function by the dense solver and as noise
+            by the others.
         memory_budget: bytes any single stage may take; a quarter of RAM by default.
         key: for the default guard and context points; a fixed key by default.
 
@@ -109,8 +110,10 @@ def laplace(
     """
     ready_to_compute()
     check_types(model, prior, likelihood)
-    values = None if X is None and y is None else check_rows(model, prior, likelihood, X, y)
-    observed = observe(model, prior, likelihood, values, check_observations(also, caller="laplace"))
+    if X is None and y is not None:
+        raise ValueError("laplace: X is None, but y is not; pass both, or neither and also=[Observation(...)]")
+    values = None if X is None else check_rows(model, prior, likelihood, X, y)
+    observed = observe(model, prior, likelihood, values, tuple(also or ()))
     data = all_inputs(observed)
     options = Options(mean, rank, rtol, delta, solver, passes, missed_as_noise)
     _check_options(form, options)
