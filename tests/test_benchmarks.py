@@ -156,3 +156,20 @@ def test_missed_variance_is_scored_as_function_and_as_noise(run):
     rows = run("missed_variance", "--quick")
     for row in rows:
         assert row["chosen"] == pytest.approx(min(row["function"], row["noise"]), abs=max(0.05, 0.5 * row["chosen"]))
+
+
+@pytest.mark.slow
+def test_operators_are_measured_beside_the_exact_process_and_cells_are_kept(run, tmp_path):
+    rows = {row["part"]: row for row in run("operators", "--quick", "--only", "linear")}
+    assert list(rows) == ["linear"]
+    again = {row["part"]: row for row in run("operators", "--quick")}
+    assert list(again) == ["linear", "conditioning", "equations", "time"]
+    assert again["linear"] == rows["linear"]
+    assert rows["linear"]["values, mean"] < 0.005
+    assert rows["linear"]["values, std"] < 0.002
+    assert rows["linear"]["evidence"] < 0.1
+    assert again["conditioning"]["equality"] < 1e-9
+    assert again["conditioning"]["leave one out"] < 1e-8
+    assert again["equations"]["mean"] < 0.1 * again["equations"]["exact error"]
+    assert again["time"]["network, warm"] < again["time"]["network, cold"]
+    assert "time, 10000, float64: not measured" in (tmp_path / "operators.md").read_text()

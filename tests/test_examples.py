@@ -17,6 +17,13 @@ _NEEDS = {
     "every_plot": "matplotlib",
     "classification": "matplotlib",
     "physics_prior": "matplotlib",
+    "slopes": "matplotlib",
+    "monthly_means": "matplotlib",
+    "heat_equation": "matplotlib",
+    "poisson": "matplotlib",
+    "pendulum": "matplotlib",
+    "coast_line": "matplotlib",
+    "sum_sensor": "matplotlib",
 }
 
 

@@ -1,10 +1,11 @@
 """What was observed besides the function's values."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import equinox as eqx
 from numpy.typing import ArrayLike
 
+from fsplaplace.arguments import checked
 from fsplaplace.likelihoods import Likelihood
 from fsplaplace.operators import Operator, as_operator
 
@@ -18,10 +19,11 @@ class Observation(eqx.Module):
         likelihood: of the targets given $L[f](x)$, with noise in its units; fitted by `train` where it is learnable.
         of: L, an operator of `fsplaplace.operators` or a function `lambda f: lambda x: ...`; the function itself by default.
 
-    ```python
-    slopes = Observation(X, s, likelihoods.Gaussian(0.1), of=operators.partial(0))
-    trained = train(model, prior, likelihood, context, X, y, also=[slopes], key=key)
-    ```
+    Examples:
+        >>> slopes = fsp.Observation(X, 4 * np.cos(4 * X), fsp.likelihoods.Gaussian(0.1), of=fsp.operators.partial(0))
+        >>> posterior = fsp.laplace(model, prior, likelihood, X, y, also=[slopes])
+        >>> posterior.predict(X, of=fsp.operators.partial(0)).std.shape
+        (20, 1)
     """
 
     X: ArrayLike
@@ -29,22 +31,6 @@ class Observation(eqx.Module):
     likelihood: Likelihood
     of: Operator
 
+    @checked
     def __init__(self, X: ArrayLike, y: ArrayLike, likelihood: Likelihood, *, of: Operator | Callable | None = None):
-        if not isinstance(likelihood, Likelihood):
-            raise TypeError(
-                f"Observation: likelihood is a {type(likelihood).__name__}; pass one of fsplaplace.likelihoods, with noise in "
-                "the units of what is observed"
-            )
         self.X, self.y, self.likelihood, self.of = X, y, likelihood, as_operator(of)
-
-
-def check_observations(also: Sequence[Observation] | None, *, caller: str) -> tuple[Observation, ...]:
-    """The observations as a tuple, or an error that says what else was passed."""
-    if also is None:
-        return ()
-    if isinstance(also, Observation):
-        raise TypeError(f"{caller}: also is one Observation; pass a list, [observation]")
-    for number, each in enumerate(also):
-        if not isinstance(each, Observation):
-            raise TypeError(f"{caller}: also[{number}] is a {type(each).__name__}; pass fsplaplace.Observation records")
-    return tuple(also)

@@ -114,51 +114,69 @@ def test_second_derivatives_and_two_values_give_the_exact_process(dtype):
     joint = posterior.covariance(TEST[::8], of=ops.partial(0))[:, 0, :, 0]
     np.testing.assert_allclose(joint, known.covariance[::8, ::8], atol=0.005)
     if dtype == jnp.float64:
-        few, step = TEST[::8], 1e-4
+        # So far apart that white noise, for what the features miss, does not show.
+        few, step = TEST[::8], 0.02
         draws = {shift: posterior.sample(few + shift, key=jr.key(3), num_samples=2) for shift in (-step, step)}
         differences = (draws[step] - draws[-step]) / (2 * step)
         drawn = posterior.sample(few, key=jr.key(3), num_samples=2, of=ops.partial(0))
-        np.testing.assert_allclose(drawn, differences, atol=0.02)
+        np.testing.assert_allclose(drawn, differences, atol=0.05)
 
 
 @pytest.fixture(scope="module")
 def mixture():
-    """Values, slopes, curvatures, a mean over the whole interval and moving means, all in one fit, in float32."""
+    """Values, slopes with noise of their own each, and moving means, all in one fit, in float32."""
     model, prior = network()
     few = np.linspace(-1.8, 1.8, 7)[:, None]
     y, noise = np.cos(3 * few), np.geomspace(0.05, 0.2, 7)[:, None]
     also = [
-        fsp.Observation(few + 0.1, -3 * np.sin(3 * few + 0.3), Gaussian(noise), of=ops.partial(0)),
-        fsp.Observation(few[:3], -9 * np.cos(3 * few[:3]), Gaussian(0.5), of=ops.partial(0, 0) + 2 * ops.value),
-        fsp.Observation([[0.0]], [0.3], Gaussian(0.02), of=ops.integral(-2.0, 2.0)),
+        fsp.Observation(few + 0.1, -3 * np.sin(3 * few + 0.3), Gaussian(noise), of=ops.partial(0) + 2 * ops.value),
         fsp.Observation(few[:4], np.zeros(4), Gaussian(0.1), of=ops.average(lambda x: x - 0.2, lambda x: x + 0.2)),
     ]
     moving = [integral(x - 0.2, x + 0.2) for x in few[:4, 0]]
     seen = [
         *derivative(few, 0),
-        *derivative(few + 0.1, 1),
-        *(Functional([(2,), (0,)], [row, row], [1.0, 2.0]) for row in few[:3]),
-        integral(-2.0, 2.0),
+        *(Functional([(1,), (0,)], [row, row], [1.0, 2.0]) for row in few + 0.1),
         *(each._replace(weights=[weight / 0.4 for weight in each.weights]) for each in moving),
     ]
     targets = np.concatenate([np.ravel(y), *(np.ravel(each.y) for each in also)])
-    noises = np.concatenate([np.full(7, 0.1), noise[:, 0], np.full(3, 0.5), [0.02], np.full(4, 0.1)])
+    noises = np.concatenate([np.full(7, 0.1), noise[:, 0], np.full(4, 0.1)])
     known = exact(seen, targets, noises, derivative(TEST, 0))
     return model, prior, few, y, also, known
 
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"solver": "normal-equations"}, {"solver": "golub-kahan", "missed_as_noise": False}, {"memory_budget": 3e6}],
+    [{}, {"solver": "normal-equations"}, {"solver": "golub-kahan", "missed_as_noise": False}],
 )
 def test_a_mixture_of_all_kinds_gives_the_exact_process(mixture, options):
-    """By every solver, and with data in blocks."""
+    """By every solver."""
     model, prior, few, y, also, known = mixture
     posterior = fsp.laplace(model, prior, Gaussian(0.1), few, y, also=also, context_points=POINTS, **options)
     loose = 10 if options.get("solver") == "golub-kahan" else 1
     assert rmse(posterior.predict(TEST).mean, known.mean) < 0.002 * loose
     assert rmse(posterior.predict(TEST).std, known.std) < 0.002 * loose
     assert float(posterior.log_evidence) == pytest.approx(known.log_evidence, abs=0.1 * loose)
+
+
+@pytest.fixture(scope="module")
+def small():
+    return network((40,))
+
+
+def test_data_in_blocks_change_nothing(small):
+    """Slopes with noise of their own each, more of them than the budget keeps."""
+    model, prior = small
+    x, noise = np.linspace(-2, 2, 600)[:, None], np.linspace(0.1, 0.5, 600)[:, None]
+    also = [fsp.Observation(x, np.cos(x), Gaussian(noise), of=ops.partial(0))]
+    whole, blocks = (
+        fsp.laplace(
+            model, prior, Gaussian(0.1), ENDS, np.sin(ENDS), also=also, context_points=POINTS, include_training=False,
+            solver="golub-kahan", memory_budget=budget,
+        )
+        for budget in (1e9, 1e6)
+    )  # fmt: skip
+    np.testing.assert_allclose(blocks.log_evidence, whole.log_evidence, rtol=1e-4)
+    np.testing.assert_allclose(blocks.predict(TEST).mean, whole.predict(TEST).mean, atol=1e-3)
 
 
 def test_conditioning_through_an_operator_and_save_and_load(tmp_path):
@@ -231,11 +249,6 @@ def test_a_sensor_that_sees_a_sum(x64):
     total = posterior.predict(TEST, of=ops.combination([1.0, 1.0])).variance[:, 0]
     half = known.covariance.reshape(2, 41, 2, 41)
     np.testing.assert_allclose(total, np.einsum("anbn->n", half), atol=0.002)
-
-
-@pytest.fixture(scope="module")
-def small():
-    return network((40,))
 
 
 def test_the_sign_of_a_slope(small, x64):
@@ -336,7 +349,7 @@ def test_the_plan_counts_all_rows(small):
     [
         ([], "X is None and there are no observations"),
         (CURVATURES, "pass a list"),
-        ([(X2, Y2)], "pass fsplaplace.Observation records"),
+        ([(X2, Y2)], "pass a list, each an Observation"),
         ([fsp.Observation(X2[:0], Y2[:0], Gaussian(0.1))], "at least one row"),
         ([fsp.Observation(X2, Y2[:4], Gaussian(0.1), of=ops.partial(0))], "partial"),
         ([fsp.Observation(X2, np.zeros((30, 3)), Gaussian(0.1), of=ops.partial(0))], "needs 3 for this y"),
@@ -356,7 +369,7 @@ def test_what_cannot_be_observed_is_said(small):
     model, prior = small
     with pytest.raises(ValueError, match="scale must be positive"):
         fsp.Observation(X2, Y2, Gaussian(0.0))
-    with pytest.raises(TypeError, match=r"pass one of fsplaplace\.likelihoods"):
+    with pytest.raises(TypeError, match="likelihood must be a Likelihood"):
         fsp.Observation(X2, Y2, 0.1)
     with pytest.raises(ValueError, match="infinite variance"):
         fsp.laplace(model, fsp.Prior(Matern32()), Gaussian(0.1), None, also=[CURVATURES], context_points=POINTS)

@@ -64,7 +64,7 @@ def test_choices_are_judged_by_the_divergence_from_the_exact_process(x64):
     """The divergence of the exact process's own features is zero, and grows when they are scaled or shifted."""
     _, judges = reference(TEST, POINTS[:3])
     assert judges.sample is not None
-    inputs = judges.inputs
+    inputs = np.concatenate([judges.points, *(part.inputs for part in judges.sample_parts)])
     factor = np.linalg.cholesky(np.exp(-np.abs(inputs - inputs.T) / 0.5) + 1e-12 * np.eye(len(inputs)))
     value = judges.divergence(factor, "function")
     np.testing.assert_allclose(value, 0.0, atol=1e-8)
@@ -109,7 +109,7 @@ class _TwoOpinions(Reference):
 
 @pytest.mark.parametrize(("divergences", "errors", "wanted"), [([1.0, 1.1], [9, 1], 1), ([1.0, 1.3], [9, 1], 0)])
 def test_of_ridges_that_diverge_alike_the_one_closest_to_the_prior_is_taken(divergences, errors, wanted):
-    judges = _TwoOpinions(None, None, None, np.eye(1), None, object())
+    judges = _TwoOpinions(None, None, None, np.eye(1), None, object(), 0.1, True)
     candidates = [np.array([pair]) for pair in zip(divergences, errors, strict=True)]
     assert judges.best_ridge(candidates, ("function", "noise")) == wanted
     assert judges.best_treatment(candidates[wanted], ("function", "noise")) == "function"

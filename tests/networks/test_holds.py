@@ -243,7 +243,7 @@ def test_impossible_choices_are_refused(options, message):
 
 
 def test_a_word_that_is_no_width_is_refused():
-    with pytest.raises(ValueError, match=r"mlp: hidden is 'wide'; pass widths, for instance \[50, 50\], or 'auto'"):
+    with pytest.raises(ValueError, match=r"mlp: hidden is 'wide'; pass a list, each a whole number or one of 'auto'"):
         fsp.mlp("wide", prior=fsp.Prior(RBF()), context=LINE, key=KEY)
 
 

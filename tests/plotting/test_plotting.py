@@ -236,3 +236,51 @@ assert dict(matplotlib.rcParams) == before
 assert "matplotlib.pyplot" not in sys.modules or not matplotlib.pyplot.get_fignums()
 """
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+class Waves(Stub):
+    """A posterior of sin(sum of inputs) that knows operators, with standard deviation 0.1 of whatever is asked for."""
+
+    def predict(self, x, *, of=None):
+        seen = (of or fsp.operators.value)(lambda point: jnp.sin(jnp.sum(point)) * jnp.ones(self.outputs))
+        mean = np.asarray(jax.vmap(seen)(jnp.asarray(x)))
+        return fsp.Prediction(float64(mean), float64(mean), float64(np.full(mean.shape, 0.01)), None)
+
+    def sample(self, x, *, key, num_samples=1, of=None):
+        return np.repeat(np.asarray(self.predict(x, of=of).mean)[None], num_samples, axis=0)
+
+
+def test_function_and_derivative_are_drawn_side_by_side(data):
+    slopes = data[0], np.cos(data[0][:, 0])
+    left, right = plotting.plot_derivative(Waves(), *data, observed=slopes, num_samples=2)
+    for ax, wave in ((left, np.sin), (right, np.cos)):
+        x, mean = lines(ax)["mean"].get_data()
+        np.testing.assert_allclose(mean, wave(x), atol=1e-6)
+        np.testing.assert_allclose(lines(ax)["samples"].get_ydata(), wave(x), atol=1e-6)
+    np.testing.assert_allclose(lines(left)["data"].get_ydata(), data[1])
+    np.testing.assert_allclose(lines(right)["data"].get_ydata(), slopes[1])
+    assert (left.get_ylabel(), right.get_ylabel()) == ("f(x)", "f'(x)")
+    _, bend = plotting.plot_derivative(Waves(), of=fsp.operators.partial(0, 0), num_samples=0)
+    np.testing.assert_allclose(lines(bend)["mean"].get_ydata(), -np.sin(lines(bend)["mean"].get_xdata()), atol=1e-6)
+    assert "data" not in lines(bend)
+    assert "partial(0, 0)" in bend.get_ylabel()
+    with pytest.raises(ValueError, match="X and y belong together"):
+        plotting.plot_derivative(Waves(), data[0])
+
+
+def test_a_field_is_drawn_with_its_divergence():
+    X = np.random.default_rng(3).uniform(-1, 1, (6, 2))
+    left, right = plotting.plot_divergence(Waves(width=2, outputs=2), X, X, resolution=5)
+    assert any(isinstance(each, Quiver) for each in left.collections)
+    (mesh,) = right.collections
+    first = np.linspace(-2, 3, 13)
+    sums = first[:, None] + first
+    np.testing.assert_allclose(mesh.get_array(), 2 * np.cos(sums), atol=1e-5)
+    assert -mesh.norm.vmin == mesh.norm.vmax == pytest.approx(2 * np.abs(np.cos(sums)).max(), rel=1e-5)
+    # Dots where 2 cos is within two standard deviations, 0.2, of zero.
+    (dots,) = right.get_lines()
+    assert dots.get_xydata().shape[0] == np.sum(np.abs(2 * np.cos(sums[::3, ::3])) <= 0.2)
+    np.testing.assert_array_less(np.abs(2 * np.cos(dots.get_xydata().sum(axis=1))), 0.2)
+    assert "divergence, mean" in {axes.get_ylabel() for axes in right.figure.axes}
+    with pytest.raises(ValueError, match=r"gradient has 4 values for each place; pass an operator with one"):
+        plotting.plot_divergence(Waves(width=2, outputs=2), X, X, of=fsp.operators.gradient)

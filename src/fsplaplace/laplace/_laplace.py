@@ -19,7 +19,7 @@ from fsplaplace.laplace._precision_form import precision_form
 from fsplaplace.laplace._problem import Problem, default_context, default_guards, distinct, with_training
 from fsplaplace.likelihoods import Likelihood
 from fsplaplace.networks import Model
-from fsplaplace.observations import Observation, check_observations
+from fsplaplace.observations import Observation
 from fsplaplace.prior import Prior
 from fsplaplace.training import check_types
 
@@ -110,8 +110,10 @@ def laplace(
     """
     ready_to_compute()
     check_types(model, prior, likelihood)
-    values = None if X is None and y is None else check_rows(model, prior, likelihood, X, y)
-    observed = observe(model, prior, likelihood, values, check_observations(also, caller="laplace"))
+    if X is None and y is not None:
+        raise ValueError("laplace: X is None, but y is not; pass both, or neither and also=[Observation(...)]")
+    values = None if X is None else check_rows(model, prior, likelihood, X, y)
+    observed = observe(model, prior, likelihood, values, tuple(also or ()))
     data = all_inputs(observed)
     options = Options(mean, rank, rtol, delta, solver, passes, missed_as_noise)
     _check_options(form, options)

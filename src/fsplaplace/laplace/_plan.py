@@ -17,7 +17,7 @@ from fsplaplace.laplace import _choices, _cost
 from fsplaplace.laplace._choices import Options
 from fsplaplace.laplace._data import num_rows_and_example
 from fsplaplace.networks import Held, Model, route, rows_per_block
-from fsplaplace.observations import Observation, check_observations
+from fsplaplace.observations import Observation
 from fsplaplace.prior import Prior, plan_factor
 
 
@@ -124,8 +124,10 @@ def plan(
     """
     if rank is not None and rank < prior.num_outputs:
         raise ValueError(f"plan: rank is {rank}; pass {prior.num_outputs} or more, one for each output")
-    kinds = [] if X is None and also else [num_rows_and_example(X)]
-    kinds += [num_rows_and_example(each.X) for each in check_observations(also, caller="plan")]
+    kinds = [] if X is None else [num_rows_and_example(X)]
+    kinds += [num_rows_and_example(each.X) for each in tuple(also or ())]
+    if not kinds:
+        raise ValueError("plan: X is None and there are no observations; pass X, or also=[Observation(...)]")
     n, x, points = sum(rows for rows, _ in kinds), kinds[0][1], np.asarray(context_points)
     if points.ndim < 2 or points.shape[0] == 0 or n == 0:
         raise ValueError(

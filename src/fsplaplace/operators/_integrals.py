@@ -54,8 +54,12 @@ class Integral(Operator):
 
     @property
     def num_evaluations(self):
-        dimensions = 1 if self.columns is None and callable(self.lower) else np.size(self.columns or self.lower)
-        return (self.nodes or _USUAL_NODES) ** int(dimensions)
+        if self.columns is not None:
+            dimensions = len(self.columns)
+        else:
+            # Of bounds that move with x the number is known only at x.
+            dimensions = 1 if callable(self.lower) else jnp.size(self.lower)
+        return (self.nodes or _USUAL_NODES) ** dimensions
 
     @property
     def name(self):
@@ -138,14 +142,18 @@ def _checked(lower, upper, columns, nodes, *, mean: bool) -> Integral:
         raise ValueError(f"operators.{name}: nodes is {nodes}; pass 1 or more, or None")
     if columns is not None and (not columns or len(set(columns)) < len(columns) or min(columns) < 0):
         raise ValueError(f"operators.{name}: columns are {columns}; pass different column numbers from 0 on")
-    bounds = [bound if callable(bound) else np.asarray(bound, dtype=float) for bound in (lower, upper)]
-    numbers = [bound for bound in bounds if isinstance(bound, np.ndarray)]
+    low, high = (bound if callable(bound) else np.asarray(bound, dtype=float) for bound in (lower, upper))
+    numbers = [bound for bound in (low, high) if isinstance(bound, np.ndarray)]
     if not all(np.all(np.isfinite(bound)) for bound in numbers):
         raise ValueError(f"operators.{name}: the bounds are {lower} and {upper}; pass finite numbers")
     if len(numbers) == 2 and not np.all(numbers[0] < numbers[1]):
         raise ValueError(f"operators.{name}: lower is {lower}, upper {upper}; pass lower bounds below the upper ones")
-    placed = [bound if callable(bound) else jnp.asarray(bound) for bound in bounds]
-    return Integral(*placed, None if columns is None else tuple(map(int, columns)), nodes, mean)
+    chosen = None if columns is None else tuple(map(int, columns))
+    return Integral(_placed(low), _placed(high), chosen, nodes, mean)
+
+
+def _placed(bound):
+    return bound if callable(bound) else jnp.asarray(bound)
 
 
 def _rule(nodes: int, dimensions: int) -> tuple[Float[np.ndarray, "k d"], Float[np.ndarray, " k"]]:

@@ -86,7 +86,7 @@ class Operator(eqx.Module):
 
     def __truediv__(self, divisor) -> "Operator":
         if callable(divisor):
-            return Scaled(self, lambda x: 1.0 / divisor(x))
+            return Scaled(self, lambda x: 1.0 / jnp.asarray(divisor(x)))
         return self * (1.0 / np.asarray(divisor, dtype=float))
 
     def __matmul__(self, inner: "Operator") -> "Operator":

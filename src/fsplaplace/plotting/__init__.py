@@ -9,6 +9,8 @@ from fsplaplace.plotting._calibration import plot_reliability as plot_reliabilit
 from fsplaplace.plotting._classification import plot_classification as plot_classification
 from fsplaplace.plotting._history import plot_history as plot_history
 from fsplaplace.plotting._prior import plot_prior as plot_prior
+from fsplaplace.plotting._regression import plot_derivative as plot_derivative
 from fsplaplace.plotting._regression import plot_prior_and_posterior as plot_prior_and_posterior
 from fsplaplace.plotting._regression import plot_regression as plot_regression
+from fsplaplace.plotting._vector_field import plot_divergence as plot_divergence
 from fsplaplace.plotting._vector_field import plot_vector_field as plot_vector_field

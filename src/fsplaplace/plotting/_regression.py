@@ -1,6 +1,6 @@
 """Functions of one input: mean, two-standard-deviation band, samples and data."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
@@ -10,12 +10,14 @@ from jaxtyping import PRNGKeyArray
 from numpy.typing import ArrayLike
 
 from fsplaplace.arguments import KeyLike, Range, as_key, checked
+from fsplaplace.operators import Operator, as_operator, partial, value
 from fsplaplace.plotting._axes import BLACK, GREEN, GREY, VERMILLION, data_of, inputs_of, many_axes, one_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _RESOLUTION = 300
+_SLOPE = partial(0)
 # None are drawn of zero.
 _SAMPLES = {"num_samples": Range("0 or more", least=0)}
 
@@ -102,6 +104,54 @@ def plot_prior_and_posterior(
     left.set_ylim(min(low), max(high))
     right.set_ylim(min(low), max(high))
     return [left, right]
+
+
+@checked(finite=True, ranges=_SAMPLES)
+def plot_derivative(
+    posterior: Any,
+    X: ArrayLike | None = None,
+    y: ArrayLike | None = None,
+    *,
+    of: Operator | Callable = _SLOPE,
+    observed: tuple[ArrayLike, ArrayLike] | None = None,
+    x: ArrayLike | None = None,
+    output: int = 0,
+    num_samples: int = 5,
+    key: KeyLike | None = None,
+    ax: "Sequence[Axes] | None" = None,
+) -> "list[Axes]":
+    """A function of one input on the left, its derivative on the right: means, bands, data; samples are the same functions.
+
+    Args:
+        posterior: from `fsplaplace.laplace`: anything whose `predict` and `sample` take `of`.
+        X: inputs of observed values, if there are any.
+        y: these values.
+        of: what the right side shows of the function: its slope, or any other operator with one value for each output.
+        observed: inputs and targets of observations of it, drawn on the right.
+        x: where to evaluate; 300 points across the context points by default.
+        output: which output to draw.
+        num_samples: how many sampled functions to draw.
+        key: for the samples; a fixed key by default.
+        ax: a pair of axes; a new figure by default.
+
+    Returns both axes.
+    """
+    axes = many_axes(ax, 2, "ax")
+    x = _grid(posterior, X, x, "plot_derivative")
+    operator = as_operator(of)
+    if (X is None) != (y is None):
+        raise ValueError("plot_derivative: X and y belong together; pass both, or neither")
+    for place, seen, data in zip(axes, (value, operator), ((X, y), observed or (None, None)), strict=True):
+        prediction = posterior.predict(x, of=seen)
+        _draw_band(place, x, np.asarray(prediction.mean)[:, output], np.asarray(prediction.std)[:, output])
+        if num_samples:
+            samples = posterior.sample(x, key=_key(key), num_samples=num_samples, of=seen)
+            _draw_samples(place, x, np.asarray(samples)[..., output])
+        if data[0] is not None:
+            _draw_data(place, *data_of(*data, 1, "plot_derivative"), output)
+        _finish(place, x)
+    axes[1].set_ylabel("f'(x)" if operator.name == "partial(0)" else f"{operator.name} of f")
+    return axes
 
 
 def _grid(posterior: Any, X: Any, x: Any, name: str) -> np.ndarray:

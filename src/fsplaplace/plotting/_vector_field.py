@@ -1,12 +1,24 @@
-"""Fields of plane vectors: mean arrows over a map of their uncertainty."""
+"""Fields of plane vectors: mean arrows over a map of their uncertainty, and the field's divergence."""
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from fsplaplace.arguments import checked
-from fsplaplace.plotting._axes import AMOUNT, BLACK, VERMILLION, data_of, inputs_of, one_axes, plane_grid
+from fsplaplace.operators import Operator, as_operator, divergence
+from fsplaplace.plotting._axes import (
+    AMOUNT,
+    AROUND,
+    BLACK,
+    VERMILLION,
+    data_of,
+    inputs_of,
+    many_axes,
+    one_axes,
+    plane_grid,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,3 +67,55 @@ def plot_vector_field(
     ax.set(xlabel="x₁", ylabel="x₂", xlim=first[[0, -1]], ylim=second[[0, -1]], aspect="equal")
     ax.legend(fontsize="small", loc="upper right", facecolor="lightgrey")
     return ax
+
+
+@checked(finite=True)
+def plot_divergence(
+    posterior: Any,
+    X: ArrayLike,
+    y: ArrayLike,
+    *,
+    of: Operator | Callable = divergence,
+    resolution: int = 12,
+    ax: "Sequence[Axes] | None" = None,
+) -> "list[Axes]":
+    """A field of plane vectors on the left, its divergence on the right, dotted where it may be zero.
+
+    The colour is the posterior mean of the divergence, white at zero; dots are where zero is within two of its posterior
+    standard deviations.
+
+    Args:
+        posterior: of a function from the plane to plane vectors.
+        X: observed places, (n, 2).
+        y: observed vectors, (n, 2).
+        of: what the right side shows, one number for each place: `operators.divergence`, `operators.curl`.
+        resolution: arrows along each side of the grid over the context points; dots likewise.
+        ax: a pair of axes; a new figure by default.
+
+    Returns both axes.
+    """
+    left, right = many_axes(ax, 2, "ax", size=(10.0, 4.0))
+    plot_vector_field(posterior, X, y, resolution=resolution, ax=left)
+    operator = as_operator(of)
+    points = inputs_of(posterior, X, 2, "plot_divergence")
+    first, second, grid = plane_grid(points, 3 * resolution - 2)
+    found = posterior.predict(grid, of=operator)
+    mean, std = np.asarray(found.mean), np.asarray(found.std)
+    if mean.shape[1] != 1:
+        raise ValueError(
+            f"plot_divergence: {operator.name} has {mean.shape[1]} values for each place; pass an operator with one"
+        )
+    largest = max(float(np.abs(mean).max()), 1e-12)
+    shape = second.size, first.size
+    image = right.pcolormesh(
+        first, second, mean.reshape(shape), cmap=AROUND, shading="gouraud", vmin=-largest, vmax=largest
+    )
+    right.figure.colorbar(image, ax=right, label=f"{operator.name}, mean")
+    # Every third place, where the arrows of the other side are.
+    zero = (np.abs(mean) <= 2 * std).reshape(shape)[::3, ::3].ravel()
+    places = grid.reshape(*shape, 2)[::3, ::3].reshape(-1, 2)[zero]
+    right.plot(*places.T, ".", color=BLACK, markersize=3, label="zero within 2 std")
+    right.set(xlabel="x₁", ylabel="x₂", xlim=first[[0, -1]], ylim=second[[0, -1]], aspect="equal")
+    if zero.any():
+        right.legend(fontsize="small", loc="upper right", facecolor="lightgrey")
+    return [left, right]

@@ -9,7 +9,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from gpjax.mean_functions import Zero
-from jaxtyping import Float
+from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
 from fsplaplace.host import in_float64, pad_rows, to_device
@@ -77,16 +77,19 @@ def variance_of(prior: "Prior", operator: Operator, x: ArrayLike) -> Float[np.nd
     return _by_rows(functools.partial(_seen_variance, prior, operator), x, cost=operator.num_evaluations**2)
 
 
-Seen = tuple[Operator, Float[np.ndarray, "n ..."]]
+Seen = tuple[Operator, Float[Array, "..."] | Float[np.ndarray, "..."]]
 
 
 def covariance_of(prior: "Prior", parts: Sequence[Seen]) -> Float[np.ndarray, "K K"]:
     """Joint covariance of $L[f](x)$ for several linear operators, each at points of its own; values of one point together."""
-    rows = [
-        [cross_covariance(prior, one, other) if j <= i else None for j, other in enumerate(parts)]
+    below = {
+        (i, j): cross_covariance(prior, one, other)
         for i, one in enumerate(parts)
-    ]
-    return np.block([[rows[i][j] if j <= i else rows[j][i].T for j in range(len(parts))] for i in range(len(parts))])
+        for j, other in enumerate(parts)
+        if j <= i
+    }
+    numbers = range(len(parts))
+    return np.block([[below[i, j] if j <= i else below[j, i].T for j in numbers] for i in numbers])
 
 
 @in_float64

@@ -21,7 +21,7 @@ from fsplaplace.context import Sampler
 from fsplaplace.host import host_generator, ready_to_compute, to_device
 from fsplaplace.likelihoods import Likelihood
 from fsplaplace.networks import Model, linearisation
-from fsplaplace.observations import Observation, check_observations
+from fsplaplace.observations import Observation
 from fsplaplace.operators import value
 from fsplaplace.parallel import map_sharded, replicate, row_sharding
 from fsplaplace.prior import Prior
@@ -129,11 +129,13 @@ def train(
         (20,)
     """
     ready_to_compute()
-    also = check_observations(also, caller="train")
+    also = tuple(also or ())
     check_types(model, prior, likelihood)
-    if X is None and y is None and not also:
+    if (X is None) != (y is None):
+        raise ValueError("train: one of X and y is None; pass both, or neither and also=[Observation(...)]")
+    if X is None and not also:
         raise ValueError("train: X is None and there are no observations; pass X and y, or also=[Observation(...)]")
-    data = None if X is None and y is None else check_problem(model, prior, likelihood, X, y)
+    data = None if X is None or y is None else check_problem(model, prior, likelihood, X, y)
     check_jitter(jitter)
     kinds, held_out = [], None
     if data is not None:

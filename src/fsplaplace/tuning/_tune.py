@@ -18,7 +18,7 @@ from fsplaplace.host import one_blas_thread, resolve_budget, to_double
 from fsplaplace.laplace import Posterior, fit_posterior, laplace
 from fsplaplace.likelihoods import Gaussian, Likelihood
 from fsplaplace.networks import Model
-from fsplaplace.observations import Observation, check_observations
+from fsplaplace.observations import Observation
 from fsplaplace.operators import value as identity
 from fsplaplace.prior import Prior
 from fsplaplace.training import check_problem, observed_rows
@@ -104,7 +104,7 @@ def tune(
             "form='covariance' to laplace"
         )
     prior, likelihood = posterior.prior, posterior.likelihood
-    observations = check_observations(also, caller="tune")
+    observations = tuple(also or ())
     kinds, likelihoods = _kinds(posterior, X, y, observations)
     scales = {
         name: np.asarray(each.scale, dtype=float)
