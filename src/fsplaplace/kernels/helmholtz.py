@@ -2,6 +2,7 @@
 
 import functools
 import operator
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -42,7 +43,7 @@ class Helmholtz(BlockKernel):
         self,
         potential: AbstractKernel | None = None,
         stream: AbstractKernel | None = None,
-        active_dims: list[int] | slice | None = None,
+        active_dims: Sequence[int] | slice | None = None,
     ):
         """Combine the kernels of potential and stream function.
 
@@ -55,7 +56,8 @@ class Helmholtz(BlockKernel):
             raise ValueError("Helmholtz got neither potential nor stream; pass a kernel for at least one")
         self.potential = potential
         self.stream = stream
-        super().__init__(active_dims=active_dims, n_dims=2)
+        columns = active_dims if active_dims is None or isinstance(active_dims, slice) else list(active_dims)
+        super().__init__(active_dims=columns, n_dims=2)
 
     @property
     def num_outputs(self) -> int:
