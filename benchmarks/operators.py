@@ -220,7 +220,9 @@ def main() -> None:
     """Measure what is not in the JSON yet."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", default="benchmarks/results")
-    parser.add_argument("--only", nargs="*", default=[], help="words that a cell's name must have: a part, a case, a dtype")
+    parser.add_argument(
+        "--only", nargs="*", default=[], help="words that a cell's name must have: a part, a case, a dtype"
+    )
     parser.add_argument("--quick", action="store_true")
     arguments = parser.parse_args()
     noise = [linear.NOISE, equations.NOISE, equations.BOUNDARY_NOISE]

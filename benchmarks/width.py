@@ -174,7 +174,7 @@ def tables(rows: list[dict]) -> str:
         ]
         parts.append(markdown_table(["number", *outcomes], body))
         parts += [
-            "\nThe missed variance ranks networks as well after training; the loss is of the size of the divergence, for any noise, "
+            "\nThe missed variance ranks networks even better after training; the loss is of the size of the divergence, for any noise, "
             "so that a limit on it means something:\n",
             markdown_table(
                 ["", "networks", *(f"diverge by more than {BAD}: {o}" for o in outcomes)],

@@ -63,7 +63,8 @@ def assert_same(loaded, saved):
     assert len(first) == len(second)
     for a, b in zip(first, second, strict=True):
         if eqx.is_array(b):
-            assert (a.dtype, a.shape, a.weak_type) == (b.dtype, b.shape, b.weak_type)
+            assert (a.dtype, a.shape, type(a)) == (b.dtype, b.shape, type(b))
+            assert getattr(a, "weak_type", False) == getattr(b, "weak_type", False)
         np.testing.assert_array_equal(a, b)
 
 
@@ -462,7 +463,7 @@ sys.stdout.write(np.asarray(mean).tobytes().hex())
     ("place", "value", "message"),
     [
         (("diagnostics", "missed_as_noise"), 2**31, r"diagnostics\.missed_as_noise is 2147483648 \(int\)"),
-        (("diagnostics", "rank"), "many", r"diagnostics\.rank is 'many' \(str\), but Diagnostics has int there"),
+        (("diagnostics", "rank"), "many", r"diagnostics\.rank is 'many' \(str\)"),
         (("diagnostics", "verdict"), 3, r"diagnostics\.verdict is 3"),
         (("prior", "num_outputs"), 1.5, r"prior\.num_outputs is 1\.5"),
         (("scale",), "a text", r"scale is 'a text' \(str\)"),
@@ -481,7 +482,7 @@ def test_a_field_of_another_type_is_refused_before_anything_is_built_of_it(poste
 
 def test_sizes_that_do_not_go_together_are_refused_by_field(posterior, path):
     save(path, eqx.tree_at(lambda tree: tree.information, posterior, jnp.ones(2)))
-    with pytest.raises(FileFormatError, match=r"information is an array float32\[2\], but Posterior has"):
+    with pytest.raises(FileFormatError, match=r"information (is an array float32|has shape)"):
         load(path, network())
 
 

@@ -11,8 +11,8 @@ import fsplaplace
 
 # What a user calls comes first; rooms that are not named here follow by name.
 _FIRST = (
-    "prior", "kernels", "means", "likelihoods", "operators", "observations", "context", "networks", "training", "laplace", "tuning", "estimators",
-    "metrics", "plotting", "io", "methods", "parallel", "datasets", "experiments",
+    "prior", "kernels", "means", "likelihoods", "context", "networks", "observations", "operators", "training", "laplace",
+    "tuning", "estimators", "studio", "metrics", "plotting", "io", "methods", "parallel", "datasets", "experiments",
 )  # fmt: skip
 # Former names, and the command line, which documents itself by `--help`.
 _ELSEWHERE = ("adapters", "baselines", "cli")
@@ -76,9 +76,12 @@ def top_level_names() -> list[str]:
 def _entry(room: ModuleType, name: str) -> str:
     value, path = getattr(room, name), f"{room.__name__}.{name}"
     owner = str(getattr(value, "__module__", "fsplaplace"))
-    if owner.startswith("fsplaplace"):
+    if not owner.startswith("fsplaplace"):
+        return f"## {name} {{ #{path} }}\n\nOf `{owner}`: {_summary(value)}"
+    if inspect.isclass(value) or inspect.isfunction(value):
         return f"::: {path}"
-    return f"## {name} {{ #{path} }}\n\nOf `{owner}`: {_summary(value)}"
+    # A constant, or an object made once: what it is an instance of says what it does.
+    return f"## {name} {{ #{path} }}\n\nA `{type(value).__name__}`: {_summary(value)}"
 
 
 def _summary(value: object) -> str:

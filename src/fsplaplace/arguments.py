@@ -67,6 +67,8 @@ RANGES: dict[str, Range] = {
     "memory_budget": Range("a positive number of bytes, or None for RAM / 4", above=0),
     "captured": Range("a share of the variance, above 0 and at most 1", above=0, most=1),
     "level": Range("a probability strictly between 0 and 1", above=0, below=1),
+    "noise": _POSITIVE,
+    "max_weights": _COUNT,
     "margin": Range("0 or more", least=0),
     "resolution": Range("2 or more", least=2),
     "output": Range("0 or more", least=0),

@@ -172,6 +172,20 @@ class LatinHypercube(_QuasiRandom):
         return qmc.LatinHypercube(self.lower.shape[0], rng=generator).random(num_points)
 
 
+class Faces(_QuasiRandom):
+    """Points on the faces, edges and corners of the box: one to all coordinates at a bound, the others Halton's.
+
+    Where a search moves to the boundary, as in Bayesian optimisation, the prior must hold there; points inside the box leave
+    the boundary of many dimensions empty. For `Mixture`, beside a sampler of the inside.
+    """
+
+    def _unit(self, num_points, generator):
+        inside = qmc.Halton(self.lower.shape[0], rng=generator).random(num_points)
+        rank = generator.permuted(np.tile(np.arange(inside.shape[1]), (num_points, 1)), axis=1)
+        at_bound = rank < generator.integers(1, inside.shape[1] + 1, (num_points, 1))
+        return np.where(at_bound, np.round(inside), inside)
+
+
 class Data(Sampler):
     """Rows of an array, without replacement while they last, optionally moved by Gaussian jitter.
 

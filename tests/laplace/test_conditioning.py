@@ -1,5 +1,6 @@
 """More data and less data without a new fit: equal to the fits that they stand for."""
 
+import pickle
 from typing import NamedTuple
 
 import equinox as eqx
@@ -248,12 +249,13 @@ def test_words_of_a_verdict_are_not_passed_on_by_a_compiled_function(x64, half):
     assert str(same(other).verdict) in (str(other.verdict), f"{other.verdict.level}: its reasons stayed with the posterior that "
                                         "was passed to a compiled function")  # fmt: skip
     assert str(same(other).verdict) != str(half.verdict)
+    assert str(pickle.loads(pickle.dumps(half.verdict))) == str(half.verdict)
 
 
 def test_what_cannot_be_conditioned_on_is_refused(x64, half):
     with pytest.raises(ValueError, match=r"X has rows|x has rows of shape \(1,\)"):
         half.condition(X[8:, :1], Y[8:])
-    with pytest.raises(ValueError, match=r"posterior has 2 outputs, but Gaussian needs 1 for this y"):
+    with pytest.raises(ValueError, match=r"has 2 outputs, but Gaussian needs 1 for this y"):
         half.condition(X[8:], Y[8:, 0], Gaussian(0.1))
     with pytest.raises(ValueError, match=r"y has NaN or infinite values \(first in row 1\)"):
         half.condition(X[8:10], np.array([[0.0, 1.0], [np.nan, 1.0]]))

@@ -114,35 +114,32 @@ def test_second_derivatives_and_two_values_give_the_exact_process(dtype):
     joint = posterior.covariance(TEST[::8], of=ops.partial(0))[:, 0, :, 0]
     np.testing.assert_allclose(joint, known.covariance[::8, ::8], atol=0.005)
     if dtype == jnp.float64:
-        few, step = TEST[::8], 1e-4
+        # So far apart that white noise, for what the features miss, does not show.
+        few, step = TEST[::8], 0.02
         draws = {shift: posterior.sample(few + shift, key=jr.key(3), num_samples=2) for shift in (-step, step)}
         differences = (draws[step] - draws[-step]) / (2 * step)
         drawn = posterior.sample(few, key=jr.key(3), num_samples=2, of=ops.partial(0))
-        np.testing.assert_allclose(drawn, differences, atol=0.02)
+        np.testing.assert_allclose(drawn, differences, atol=0.05)
 
 
 @pytest.fixture(scope="module")
 def mixture():
-    """Values, slopes, curvatures, a mean over the whole interval and moving means, all in one fit, in float32."""
+    """Values, slopes with noise of their own each, and moving means, all in one fit, in float32."""
     model, prior = network()
     few = np.linspace(-1.8, 1.8, 7)[:, None]
     y, noise = np.cos(3 * few), np.geomspace(0.05, 0.2, 7)[:, None]
     also = [
-        fsp.Observation(few + 0.1, -3 * np.sin(3 * few + 0.3), Gaussian(noise), of=ops.partial(0)),
-        fsp.Observation(few[:3], -9 * np.cos(3 * few[:3]), Gaussian(0.5), of=ops.partial(0, 0) + 2 * ops.value),
-        fsp.Observation([[0.0]], [0.3], Gaussian(0.02), of=ops.integral(-2.0, 2.0)),
+        fsp.Observation(few + 0.1, -3 * np.sin(3 * few + 0.3), Gaussian(noise), of=ops.partial(0) + 2 * ops.value),
         fsp.Observation(few[:4], np.zeros(4), Gaussian(0.1), of=ops.average(lambda x: x - 0.2, lambda x: x + 0.2)),
     ]
     moving = [integral(x - 0.2, x + 0.2) for x in few[:4, 0]]
     seen = [
         *derivative(few, 0),
-        *derivative(few + 0.1, 1),
-        *(Functional([(2,), (0,)], [row, row], [1.0, 2.0]) for row in few[:3]),
-        integral(-2.0, 2.0),
+        *(Functional([(1,), (0,)], [row, row], [1.0, 2.0]) for row in few + 0.1),
         *(each._replace(weights=[weight / 0.4 for weight in each.weights]) for each in moving),
     ]
     targets = np.concatenate([np.ravel(y), *(np.ravel(each.y) for each in also)])
-    noises = np.concatenate([np.full(7, 0.1), noise[:, 0], np.full(3, 0.5), [0.02], np.full(4, 0.1)])
+    noises = np.concatenate([np.full(7, 0.1), noise[:, 0], np.full(4, 0.1)])
     known = exact(seen, targets, noises, derivative(TEST, 0))
     return model, prior, few, y, also, known
 

@@ -232,7 +232,7 @@ def test_images_are_measured_but_get_no_width():
         ({"max_weights": 100}, r"mlp: max_weights is 100, but the narrowest .*, 2x50, has 2701; pass that or more"),
         ({"max_weights": 0}, r"mlp: max_weights is 0; pass the number of weights"),
         ({"noise": 0.0}, r"mlp: noise is 0.0; pass a positive number of prior standard deviations"),
-        ({"noise": float("nan")}, r"mlp: noise is nan; pass a positive"),
+        ({"noise": float("nan")}, r"mlp: noise is nan; pass a"),
         ({"num_outputs": 2}, r"mlp: hidden is 'auto' and num_outputs is 2, but the prior has 1"),
         ({"context": fsp.context.Data(np.zeros((5, 1)))}, r"mlp: context has 1 different points; pass a sampler"),
     ],
@@ -243,7 +243,7 @@ def test_impossible_choices_are_refused(options, message):
 
 
 def test_a_word_that_is_no_width_is_refused():
-    with pytest.raises(ValueError, match=r"mlp: hidden is 'wide'; pass widths, for instance \[50, 50\], or 'auto'"):
+    with pytest.raises(ValueError, match=r"mlp: hidden is 'wide'; pass a list, each a whole number or one of 'auto'"):
         fsp.mlp("wide", prior=fsp.Prior(RBF()), context=LINE, key=KEY)
 
 

@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import select
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,7 @@ commands, answers = (fcntl.fcntl(int(fd), fcntl.F_DUPFD, 10) for fd in sys.argv[
 os.dup2(commands, 3), os.dup2(answers, 4)
 os.execvp(sys.argv[3], sys.argv[3:])
 """
+_PATIENCE = 180  # seconds
 _FLAGS = [
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--remote-debugging-pipe", "--hide-scrollbars", "--disable-dev-shm-usage",
@@ -96,7 +98,7 @@ class Browser:
         """Until two more frames are drawn."""
         self.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))")
 
-    def press(self, key: str, times: int = 1, code: int = 0) -> None:
+    def press(self, key: str, times: int = 1) -> None:
         """A key on the keyboard, as a person presses it."""
         codes = {"ArrowRight": 39, "ArrowLeft": 37, "Tab": 9, "Enter": 13, "End": 35, "Home": 36, " ": 32}
         text = {"text": "\r"} if key == "Enter" else {}
@@ -130,6 +132,8 @@ class Browser:
 
     def _read(self) -> dict[str, Any]:
         while b"\0" not in self._buffer:
+            if not select.select([self._answers], [], [], _PATIENCE)[0]:
+                raise TimeoutError(f"Chromium did not answer for {_PATIENCE} seconds")
             piece = os.read(self._answers, 1 << 20)
             if not piece:
                 raise EOFError("Chromium ended")

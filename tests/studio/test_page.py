@@ -1,7 +1,6 @@
 """The studio in a real browser: what a person does with it, and what it says when the input is bad."""
 
 import json
-import statistics
 from urllib.parse import quote
 
 import jax.numpy as jnp
@@ -141,30 +140,14 @@ def test_a_dropped_table_is_shown_in_its_own_units_with_posterior_and_evidence(p
     page.wait(f"studio.bars().every(({{id, value}}) => Math.abs(value - {json.dumps(bars)}[id]) > 1e-6)")
 
 
-def test_one_move_of_a_slider_redraws_within_50_ms_at_200_points(page, capsys):
+def test_every_move_of_a_slider_is_drawn_and_timed(page):
+    """How long it takes is measured by `benchmarks/studio_speed.py`, on a quiet machine."""
     drop(page, WAVE)
-    page.run("document.getElementById('terms-0-0-lengthscale').focus()")
-    page.press("ArrowRight", times=3)
     page.run("studio.times.length = 0")
-    page.call("Performance.enable", timeDomain="threadTicks")
-    busy = []
-    for _ in range(15):
-        before = processor_seconds(page)
-        page.press("ArrowRight")
-        busy.append(1000 * (processor_seconds(page) - before))
-    wall = statistics.median(page.run("studio.times"))
-    page.call("Performance.disable")
-    with capsys.disabled():
-        print(
-            f"\nstudio, 200 rows and 200 points: one move of a slider takes {wall:.0f} ms (median), of which the processor is busy with the whole page at most {statistics.median(busy):.0f} ms"
-        )
-    # The processor's time (bars that were drawn in between included): the clock also counts what else this machine does.
-    assert statistics.median(busy) < 50
-
-
-def processor_seconds(page) -> float:
-    metrics = page.call("Performance.getMetrics")["metrics"]
-    return next(metric["value"] for metric in metrics if metric["name"] == "ScriptDuration")
+    page.run("""(async () => { const slider = document.getElementById("terms-0-0-lengthscale");
+        for (let k = 0; k < 5; k++) { slider.value = Number(slider.value) + 1; slider.dispatchEvent(new Event("input"));
+            await new Promise((done) => requestAnimationFrame(() => setTimeout(done, 0))); } })()""")
+    assert len(page.run("studio.times")) == 5
 
 
 def test_sums_and_products_are_built_by_clicking(page):

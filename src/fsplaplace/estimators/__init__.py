@@ -2,4 +2,8 @@
 
 from fsplaplace.estimators._classifier import FSPClassifier as FSPClassifier
 from fsplaplace.estimators._kernels import KERNELS as KERNELS
+from fsplaplace.estimators._kernels import kernel_by_name as kernel_by_name
 from fsplaplace.estimators._regressor import FSPRegressor as FSPRegressor
+from fsplaplace.estimators._rows import WeightedRows as WeightedRows
+from fsplaplace.estimators._rows import padded_size as padded_size
+from fsplaplace.estimators._weighted import weighted as weighted

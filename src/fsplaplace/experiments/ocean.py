@@ -127,7 +127,9 @@ class Ocean(Experiment):
         "In the cpu preset networks take 500 steps and FVI 300 with one seed, far fewer than the authors': the rows with the "
         "network's own mean, the precision form, Laplace and FVI show that budget, not what those methods can do.",
         "The paper preset has the authors' 100,000 steps and step size 5e-5, on a network whose first layers are matched to the "
-        "prior (theirs have the usual initialisation).",
+        "prior (theirs have the usual initialisation). A first run of it with the library's own schedule (step size 1e-2, falling) "
+        "ended at MSE 0.028 for the refined mean and 0.30 for the network's: long training at 80 fixed points leaves the network "
+        "free between them. The authors' step size was put in after that, not searched for.",
         "Velocities are in the unit of the files, which they do not state; log scores are sums over the two components.",
         "Expected log-likelihoods depend on the noise. Here it is the maximiser of the marginal likelihood of the 20 training "
         "vectors, the same for every method; the authors learned theirs with the weights and did not print it, so that column "

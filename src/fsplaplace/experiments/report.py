@@ -89,12 +89,15 @@ def _page(presets: list[dict[str, Any]], directory: Path, pages: Path) -> str:
     parts += ["## All scores", _KEY]
     for task in dict.fromkeys(row["task"] for result in presets for row in result["summary"]):
         parts += [f"### {_text(task)}", _score_table(presets, task)]
-    shown = [(result, name) for result in presets for name in result["figures"]]
-    captioned = {}
-    for result, name in shown:
-        captioned.setdefault(_figure_key(result, name), (result, name))
-    parts += ["## Figures"] if captioned else []
-    parts += [_figure(directory / name, pages, result, key) for key, (result, name) in captioned.items()]
+    drawn = [[_figure(directory / name, pages, result) for name in result["figures"]] for result in presets]
+    parts += ["## Figures", *drawn[0]] if drawn[0] else []
+    for result, figures in zip(presets[1:], drawn[1:], strict=True):
+        if figures:
+            parts += [
+                f"<details markdown><summary>Figures of the preset {result['preset']}</summary>",
+                *figures,
+                "</details>",
+            ]
     notes = dict.fromkeys(note for result in presets for note in result["notes"])
     parts += ["## Not comparable, and why", "\n".join(f"- {_text(note)}" for note in notes)]
     parts += ["## How it was run", *(_settings(result) for result in presets)]
@@ -190,15 +193,12 @@ def _steps(result: dict[str, Any], method: str) -> str:
     return "" if method in _WITHOUT_STEPS or steps is None else f"<small>{steps:,} steps</small>"
 
 
-def _figure_key(result: dict[str, Any], name: str) -> str:
-    return Path(name).stem.removeprefix(f"{result['name']}-{result['preset']}-")
-
-
-def _figure(path: Path, pages: Path, result: dict[str, Any], key: str) -> str:
+def _figure(path: Path, pages: Path, result: dict[str, Any]) -> str:
     if not path.is_file():
         return f"The figure {_text(path.name)} is missing; run the experiment again."
     if path.parent.resolve() != pages.resolve():
         shutil.copy(path, pages / path.name)
+    key = path.stem.removeprefix(f"{result['name']}-{result['preset']}-")
     known = get(result["name"]).captions if result["name"] in names() else {}
     caption = known.get(key, f"{result['title']}: {key.replace('-', ' ')}.")
     return f"![{_text(caption)}]({path.name})\n\n*{_text(caption)} Preset {result['preset']}.*"

@@ -104,7 +104,9 @@ class Decoder:
             )
         self.unused.discard(node["array"])
         check_finite(array, path)
-        if node.get("numpy") is True:
+        if node.get("numpy") == "number" and array.ndim == 0:
+            return array[()]
+        if node.get("numpy") in ("array", True):
             return array
         if node.get("weak") is True and array.ndim == 0:
             # A Python number becomes an array of weak type, in the width that the mode sets.

@@ -79,7 +79,7 @@ class Encoder:
         self.tensors[name] = array
         node: dict[str, Any] = {"array": name, "shape": list(array.shape), "dtype": str(array.dtype)}
         if isinstance(value, np.ndarray | np.generic):
-            node["numpy"] = True
+            node["numpy"] = "array" if isinstance(value, np.ndarray) else "number"
         elif getattr(value, "weak_type", False) and array.ndim == 0:
             node["weak"] = True
         return node

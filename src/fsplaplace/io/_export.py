@@ -9,12 +9,14 @@ import jax
 import jax.numpy as jnp
 from jax import export as jax_export
 
+from fsplaplace.arguments import checked
 from fsplaplace.host import write_atomically
 from fsplaplace.likelihoods import Bernoulli, Categorical
 
 _PLATFORMS = ("cpu", "cuda", "tpu")
 
 
+@checked
 def export(posterior: Any, path: str | Path, *, platforms: Sequence[str] | None = None) -> tuple[str, ...]:
     r"""Write `predict` as a `jax.export` program: weights inside, one row or more, no code of ours or yours needed.
 

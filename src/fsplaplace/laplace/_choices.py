@@ -112,7 +112,8 @@ PROGRAM_BYTES = 80 * 2**20
 # Missed prior variance over noise variance from which printing a posterior says so.
 CAUTION = 5.0
 # Loss of log predictive density, in nats for a new target, from which a posterior is cautioned about, and from which it is
-# not to be used. Not calibrated yet: benchmarks/verdict.py is to do it, with 0.1 nats for a bad posterior and 0.02 for a good one.
+# not to be used. The first is halfway (in ratio) between a good posterior's 0.02 and a bad one's 0.1; benchmarks/verdict.py
+# measures how well it tells them apart.
 CAUTION_LOSS, UNUSABLE_LOSS = 0.05, 0.5
 # Implied over stated prior variance within which the features hold the prior, for a judgement without an exact process.
 HELD_RATIOS = (0.8, 1.25)

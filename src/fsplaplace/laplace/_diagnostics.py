@@ -70,6 +70,9 @@ class Words(tuple):
         words.loss = loss
         return words
 
+    def __getnewargs__(self) -> tuple:
+        return tuple(self), self.loss
+
     def written_for(self, loss: float | Array | np.ndarray) -> bool:
         """Whether these sentences are about this number."""
         return bool(np.isclose(float(loss), self.loss, rtol=1e-5, equal_nan=True))
@@ -168,8 +171,8 @@ class Diagnostics(eqx.Module):
     @property
     def mean_gain(self) -> float:
         """By how much the chosen mean's score is below the other's; 0 if only one was evaluated."""
-        others = [value for name, value in self.objectives.items() if name != self.mean]
-        return min(others) - self.objectives[self.mean] if others and self.mean in self.objectives else 0.0
+        others = [float(value) for name, value in self.objectives.items() if name != self.mean]
+        return min(others) - float(self.objectives[self.mean]) if others and self.mean in self.objectives else 0.0
 
     def __str__(self) -> str:
         table = Table(title=f"FSP-Laplace, {self.form} form", show_header=False, title_justify="left")

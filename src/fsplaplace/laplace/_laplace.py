@@ -97,8 +97,9 @@ def laplace(
             $\max(0, k(x_i, x_i) - \lVert J_i S_0 \rVert^2)$, to the variance of Gaussian noise there and of new targets, as
             the fully independent training conditional of sparse Gaussian processes does (covariance form). Without it what the
             network cannot represent is explained as function, with false confidence where the noise is small; with it,
-            functions that vary smoothly through the data follow them less closely. Chosen with `delta` by default;
-            always done by the matrix-free solver.
+            functions that vary smoothly through the data follow them less closely. By default what loses less against the exact
+            process given some of the data (Gaussian likelihood); without one, as function by the dense solver and as noise
+            by the others.
         memory_budget: bytes any single stage may take; a quarter of RAM by default.
         key: for the default guard and context points; a fixed key by default.
 

@@ -115,3 +115,9 @@ def see_block(linear: LinearModel, x) -> Seen:
 def local_at(linear: LinearModel, x, seen: Seen) -> Local:
     """The process at inputs, compiled."""
     return linear.at(x, seen)
+
+
+@eqx.filter_jit
+def local_block(linear: LinearModel, x) -> Local:
+    """The process at one block of rows."""
+    return linear.at(x, see_block(linear, x))

@@ -28,7 +28,8 @@ class Observed:
 
     Attributes:
         operator: what is observed of the function; linear, or a tangent.
-        model: the network seen through it.
+        network: the network, whose weights the features belong to.
+        model: the network seen through the operator.
         prior: of the function.
         likelihood: of the targets.
         data: inputs and targets.
@@ -37,6 +38,7 @@ class Observed:
     """
 
     operator: Operator
+    network: Model
     model: Model
     prior: Prior
     likelihood: Likelihood
@@ -90,17 +92,14 @@ class Observed:
         if not isinstance(self.operator, Tangent):
             return self
         operator = Tangent(self.operator.inner, PointFunction(base))
-        # The network, whatever the tangent is at: its weights are what the features belong to.
-        inner, _ = self.model.frozen
-        network = Model(self.model.params, inner, self.model.call.call, self.model.name)
-        return dataclasses.replace(self, operator=operator, model=network.through(operator))
+        return dataclasses.replace(self, operator=operator, model=self.network.through(operator))
 
 
 def observe(
     model: Model, prior: Prior, likelihood: Likelihood, values: Rows | None, also: Sequence[Observation]
 ) -> tuple[Observed, ...]:
     """All kinds of observations, values first, checked; operators that are not linear by their tangent at the network."""
-    kinds = [] if values is None else [Observed(value, model, prior, likelihood, values, True, "y")]
+    kinds = [] if values is None else [Observed(value, model, model, prior, likelihood, values, True, "y")]
     for number, each in enumerate(also):
         kinds.append(_observed(model, prior, each, f"also[{number}]", None if values is None else values.row_shape))
     if not kinds:
@@ -125,7 +124,7 @@ def _observed(
     except (TypeError, ValueError) as error:
         raise type(error)(f"{name} ({observation.of.name}): {error}") from error
     stated = isinstance(operator, Value) or is_stated(prior, operator, few.inputs)
-    return Observed(operator, seen, prior, observation.likelihood, data, stated, f"{name} ({operator.name})")
+    return Observed(operator, model, seen, prior, observation.likelihood, data, stated, f"{name} ({operator.name})")
 
 
 def warn_if_outside(kind: Observed, points: Float[np.ndarray, "m ..."]) -> None:

@@ -21,12 +21,13 @@ from fsplaplace.laplace import _choices
 from fsplaplace.laplace._conditioning import condition
 from fsplaplace.laplace._diagnostics import Diagnostics, Verdict
 from fsplaplace.laplace._leave_one_out import LeaveOneOut, leave_one_out
-from fsplaplace.laplace._linear_model import LinearModel, Local, Seen, local_at, see_block
+from fsplaplace.laplace._linear_model import LinearModel, Local, Seen, local_at, local_block, see_block
 from fsplaplace.likelihoods import Bernoulli, Categorical, Likelihood
 from fsplaplace.networks import (
     Model,
     PointFunction,
     linear_model,
+    linearisation,
     map_rows,
     outputs_and_products,
     push_forward,
@@ -37,8 +38,8 @@ from fsplaplace.operators import Operator, Tangent, Value, as_operator
 from fsplaplace.prior import Prior, SeenPrior
 from fsplaplace.training import is_stated, settle
 
-# Rows of new data are padded to a multiple of this: fewer programs, and a network is fast on so few.
-_ROWS_MULTIPLE = 16
+# New data of up to so many rows go through one program, padded to a multiple: fewer programs, and a network is fast on so few.
+_FEW_ROWS, _ROWS_MULTIPLE = 256, 16
 
 
 class Prediction(eqx.Module):
@@ -186,6 +187,16 @@ class Posterior(eqx.Module):
         sets = x.shape[: x.ndim - width]
         rows, linear = self._check_inputs(x.reshape(-1, *x.shape[x.ndim - width + 1 :])), self._through(of)
         return _joint(linear, rows, _see(linear, rows, resolve_budget(None)), sets)
+
+    @checked(traceable=True)
+    def local(self, x: ArrayLike, *, of: Operator | Callable | None = None) -> Local:
+        """Mean, features and unexplained variance at inputs (n, ...): all that is Gaussian about the function follows from them.
+
+        The covariance between inputs is the product of their features, and at one input the unexplained variance is added.
+        Works inside `jax.jit` and is differentiable in x. Time: that of `predict`; memory $O(n q r)$.
+        """
+        x, linear = self._check_inputs(x), self._through(of)
+        return local_at(linear, x, _see(linear, x, resolve_budget(None)))
 
     @checked(traceable=True)
     def condition(
@@ -340,6 +351,7 @@ class Posterior(eqx.Module):
             refined=self.diagnostics.mean == "refined", missed_as_noise=self.diagnostics.missed_as_noise,
         )  # fmt: skip
 
+    @checked(traceable=True)
     def tangent(self, operator: Operator) -> Tangent:
         """The operator, which need not be linear, to first order around the posterior's mean."""
         base = linear_model(self.model, self.prior if self.diagnostics.mean == "refined" else None, self.shift)
@@ -412,12 +424,12 @@ def _see(linear: LinearModel, x, budget: float) -> Seen:
 
 def _local(linear: LinearModel, x) -> Local:
     """The process at all rows; their number is rounded up on the way, so that other data share the program."""
-    count, budget = x.shape[0], resolve_budget(None)
-    if isinstance(x, Tracer) or isinstance(linear.scale, Tracer) or _by_convolutions(linear, x):
-        return local_at(linear, x, _see(linear, x, budget))
-    x = pad_rows(np.asarray(x), -(-count // _ROWS_MULTIPLE) * _ROWS_MULTIPLE)
-    found = local_at(linear, x, _see(linear, x, budget))
-    return Local(*(np.asarray(part)[:count] for part in found))
+    count, traced = x.shape[0], isinstance(x, Tracer) or isinstance(linear.scale, Tracer)
+    if not traced and count <= _FEW_ROWS and not linearisation(linear.model, x).convolutional:
+        # One program and no planning: most of the time of a small update would go there.
+        found = local_block(linear, pad_rows(np.asarray(x), -(-count // _ROWS_MULTIPLE) * _ROWS_MULTIPLE))
+        return Local(*(np.asarray(part)[:count] for part in found))
+    return local_at(linear, x, _see(linear, x, resolve_budget(None)))
 
 
 @eqx.filter_jit

@@ -171,7 +171,7 @@ def _normal_equations(task: Task) -> PulledBack:
     misfit = float(np.linalg.norm(solution.misfit * sizes) / np.linalg.norm(sizes))
     directions = to_device(solution.rows, model.dtype)
     seen = view(model, task.places.stacked, directions, budget=budget)
-    return PulledBack(directions, seen, misfit, solution.delta, _as_noise_unless_told(task.options))
+    return PulledBack(directions, seen, misfit, solution.delta, _treatment(task, directions))
 
 
 def _golub_kahan(task: Task) -> PulledBack:
@@ -203,13 +203,25 @@ def _golub_kahan(task: Task) -> PulledBack:
         "new": view(model, places.new, solution.rows, budget=budget),
     }
     seen = _assembled(places, {"context": reached, **others})
-    treatment = _as_noise_unless_told(task.options)
+    treatment = _treatment(task, solution.rows)
     return PulledBack(solution.rows, seen, task.misfit(solution.reached), solution.delta, treatment)
 
 
-def _as_noise_unless_told(options: Options) -> Treatment:
-    """With few directions for many points, what they miss is as unrelated between data as noise is."""
-    return options.treatments()[-1]
+def _treatment(task: Task, directions: Float[Array, "r p"]) -> Treatment:
+    """Of missed variance: what loses less against the exact process. Where there is none, what few directions for many
+    points miss is as unrelated between data as noise is."""
+    reference, treatments = task.reference, task.options.treatments()
+    if len(treatments) == 1 or reference.sample is None:
+        return treatments[-1]
+    model, parts = task.problem.model, reference.sample_parts
+    values = [reference.points, *(part.inputs for part in parts if part.kind.of_values)]
+    # Values are the first kind, so that what operators see follows all values.
+    seen = [
+        (model, np.concatenate(values)),
+        *((each.kind.model, each.inputs) for each in parts if not each.kind.of_values),
+    ]
+    features = [view(where, inputs, directions, budget=task.problem.budget).features for where, inputs in seen]
+    return reference.best_treatment(np.concatenate([each.reshape(-1, each.shape[2]) for each in features]), treatments)
 
 
 def _assembled(places: Places, views: Mapping[Name, View]) -> View:

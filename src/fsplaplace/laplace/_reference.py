@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.linalg import solve_triangular
 
-from fsplaplace.host import in_float64
+from fsplaplace.host import in_float64, to_device
 from fsplaplace.laplace import _choices
 from fsplaplace.laplace._choices import Treatment
 from fsplaplace.laplace._features import View, normalise
@@ -308,7 +308,7 @@ def _noise_of_values(problem: Problem, given: list[_Given]) -> Float[np.ndarray,
     for part in given:
         if part.kind.of_values:
             return typical(part.noise.reshape(-1, q))
-    noise = problem.likelihood.noise_variance(np.zeros((1, q)))
+    noise = problem.likelihood.noise_variance(to_device(np.zeros((1, q), np.float32)))
     if noise is not None:
         return np.broadcast_to(typical(np.asarray(noise, np.float64)), (q,))
     return _choices.LATENT_NOISE * moments.variance(problem.prior, problem.context[:1])[0]

@@ -5,7 +5,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from fsplaplace.arguments import KeyLike, checked
+from fsplaplace.arguments import KeyLike, as_key, checked
 from fsplaplace.context import Sampler
 from fsplaplace.host import resolve_budget
 from fsplaplace.networks._as_model import as_model
@@ -49,8 +49,8 @@ def holds(
         >>> fsp.holds(network, prior, context, key=jr.key(0), compare=False).enough
         True
     """
-    model = as_model(network)
-    region = Region.of(prior, context, num_points, key=region_key(key), noise=noise, caller="holds")
+    model, key = as_model(network), as_key(key)
+    region = Region.of(prior, context, num_points, key=region_key(key), noise=noise)
     outputs = model.num_outputs(region.points)
     if outputs != prior.num_outputs:
         raise ValueError(f"holds: the network has {outputs} outputs, but the prior has {prior.num_outputs}")

@@ -58,15 +58,13 @@ def mlp(
         (1,)
     """
     if isinstance(hidden, str):
-        return _auto(hidden, prior, context, activation, num_outputs, max_weights, noise, key=key)
+        return _auto(prior, context, activation, num_outputs, max_weights, noise, key=key)
     if not hidden or any(width < 1 for width in hidden):
         raise ValueError(f"mlp: hidden is {list(hidden)}; pass at least one width, each 1 or more")
     return fully_connected(hidden, prior, context, activation, num_outputs, key=key)
 
 
-def _auto(hidden: str, prior, context, activation, num_outputs, max_weights, noise, *, key) -> MLP:
-    if hidden != "auto":
-        raise ValueError(f"mlp: hidden is {hidden!r}; pass widths, for instance [50, 50], or 'auto'")
+def _auto(prior, context, activation, num_outputs, max_weights, noise, *, key) -> MLP:
     if num_outputs not in (None, prior.num_outputs):
         raise ValueError(
             f"mlp: hidden is 'auto' and num_outputs is {num_outputs}, but the prior has {prior.num_outputs} outputs; leave "

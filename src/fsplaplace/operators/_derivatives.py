@@ -89,7 +89,7 @@ class _OverColumns(Operator):
         return type(self)(tuple(map(int, columns)))
 
     @property
-    def order(self):
+    def order(self) -> int:
         return 1
 
     @property
@@ -141,7 +141,7 @@ class Laplacian(_OverColumns):
 
     def __call__(self, f):
         def laplacian(x):
-            return sum(_along(_along(f, column), column)(x) for column in self._columns(x))
+            return jnp.sum(jnp.stack([_along(_along(f, column), column)(x) for column in self._columns(x)]), axis=0)
 
         return laplacian
 

@@ -54,8 +54,12 @@ class Integral(Operator):
 
     @property
     def num_evaluations(self):
-        dimensions = 1 if self.columns is None and callable(self.lower) else np.size(self.columns or self.lower)
-        return (self.nodes or _USUAL_NODES) ** int(dimensions)
+        if self.columns is not None:
+            dimensions = len(self.columns)
+        else:
+            # Of bounds that move with x the number is known only at x.
+            dimensions = 1 if callable(self.lower) else jnp.size(self.lower)
+        return (self.nodes or _USUAL_NODES) ** dimensions
 
     @property
     def name(self):

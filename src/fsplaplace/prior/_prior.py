@@ -93,6 +93,7 @@ class Prior(eqx.Module):
         """
         return [Prior(kernel) for kernel in self.blocks.separated().kernels]
 
+    @checked(traceable=True)
     def through(self, operator: Operator) -> SeenPrior:
         """The prior of what a linear operator makes of the function."""
         return SeenPrior(self, operator)

@@ -27,6 +27,11 @@ def dirichlet_labels(
         Targets and variances, both (n, c). Cost $O(n c)$.
 
     Reference: Milios et al. (2018), Dirichlet-based Gaussian processes for large-scale calibrated classification.
+
+    Examples:
+        >>> targets, variances = fsp.dirichlet_labels([0, 1], 2)
+        >>> variances.round(2).tolist()
+        [[0.69, 4.62], [4.62, 0.69]]
     """
     labels = np.asarray(Categorical(num_classes).check_targets(y, num_rows=len(np.asarray(y))))
     alpha = alpha_epsilon + np.eye(num_classes)[labels]

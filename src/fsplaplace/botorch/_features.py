@@ -1,0 +1,95 @@
+"""The posterior's process as torch sees it: mean, features and unexplained variance, with gradients in the inputs."""
+
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from fsplaplace.estimators import padded_size
+from fsplaplace.laplace import Posterior
+
+
+class Process(NamedTuple):
+    """A Gaussian process at points: covariances are products of features, and `unexplained` is added at one point.
+
+    Attributes:
+        mean: (..., q, m).
+        features: (..., q, m, r).
+        unexplained: (..., q, m).
+    """
+
+    mean: Tensor
+    features: Tensor
+    unexplained: Tensor
+
+
+class Features:
+    """A posterior of fsplaplace as a function of tensors; it never changes, so that copies of a model share it.
+
+    Args:
+        posterior: whose process is evaluated, in the dtype of its network.
+    """
+
+    def __init__(self, posterior: Posterior):
+        self.posterior = posterior
+        self.dtype = torch.float64 if np.dtype(posterior.model.dtype) == np.float64 else torch.float32
+
+    def __call__(self, X: Tensor) -> Process:
+        """The process at X of shape (..., q, d). Time: that of `Posterior.predict`; memory: the features."""
+        rows = X.reshape(-1, X.shape[-1]).to(self.dtype)
+        if rows.shape[0] == 0:
+            m, r = self.posterior.prior.num_outputs, self.posterior.scale.shape[0]
+            return Process(*(X.new_zeros(*X.shape[:-1], *shape) for shape in ((m,), (m, r), (m,))))
+        found = _Evaluate.apply(rows, self)
+        return Process(*(part.reshape(*X.shape[:-1], *part.shape[1:]).to(X) for part in found))
+
+    def evaluate(self, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Mean, features and unexplained variance at rows; their number is rounded up, so that few programs serve all."""
+        with jax.enable_x64(self.dtype == torch.float64):
+            found = _local(self.posterior, _padded(x))
+            return tuple(np.array(part)[: x.shape[0]] for part in found)
+
+    def pull_back(self, x: np.ndarray, cotangents: tuple[np.ndarray, ...]) -> np.ndarray:
+        """The slope in x of the sum of mean, features and unexplained variance times these."""
+        with jax.enable_x64(self.dtype == torch.float64):
+            found = _pulled(self.posterior, _padded(x), tuple(_padded(part, repeat=False) for part in cotangents))
+            return np.array(found)[: x.shape[0]]
+
+    def __deepcopy__(self, memo: dict) -> "Features":
+        return self
+
+
+class _Evaluate(torch.autograd.Function):
+    """From torch to JAX and back; the pull-back is a compiled program of its own."""
+
+    @staticmethod
+    def forward(ctx: Any, X: Tensor, features: Features):
+        ctx.features = features
+        ctx.save_for_backward(X)
+        return tuple(map(torch.from_numpy, features.evaluate(X.detach().numpy())))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *cotangents: Tensor):
+        (X,) = ctx.saved_tensors
+        slope = ctx.features.pull_back(X.detach().numpy(), tuple(part.detach().numpy() for part in cotangents))
+        return torch.from_numpy(slope), None
+
+
+@jax.jit
+def _local(posterior: Posterior, x):
+    return tuple(posterior.local(x))
+
+
+@jax.jit
+def _pulled(posterior: Posterior, x, cotangents):
+    return jax.vjp(lambda rows: tuple(posterior.local(rows)), x)[1](cotangents)[0]
+
+
+def _padded(values: np.ndarray, *, repeat: bool = True) -> np.ndarray:
+    missing = padded_size(values.shape[0]) - values.shape[0]
+    last = np.repeat(values[-1:], missing, axis=0)
+    return np.concatenate([values, last if repeat else np.zeros_like(last)])

@@ -1,0 +1,153 @@
+"""From data to the posterior of a surrogate: prior, features, approximation, in programs that the next data set shares."""
+
+import dataclasses
+import warnings
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.random as jr
+import numpy as np
+from gpjax.kernels import AbstractKernel
+from jaxtyping import Float
+
+from fsplaplace.context import Faces, Halton, Mixture, Sampler
+from fsplaplace.estimators import WeightedRows, kernel_by_name, weighted
+from fsplaplace.host import to_device
+from fsplaplace.laplace import Posterior, laplace
+from fsplaplace.likelihoods import Gaussian
+from fsplaplace.networks import as_model, mlp
+from fsplaplace.prior import Prior
+from fsplaplace.training import train
+from fsplaplace.tuning import fit_prior
+
+# The share of context and guard points on faces and corners of the box, where acquisition functions have their optima: of a
+# quarter the standard deviation at corners of Hartmann-6 is right, of none it is half of the prior's off.
+_SHARE_ON_FACES = 0.25
+# Fewer directions than this are not worth a program of their own.
+_SMALLEST_RANK = 128
+# Guard points: as many as `laplace` draws by itself.
+_NUM_GUARDS = 200
+# Noise that is looked for if it is unknown, in units of the targets: the start of `fit_prior`.
+_NOISE = 0.1
+
+
+class Settings(NamedTuple):
+    """How a surrogate is fitted.
+
+    Attributes:
+        kernel: a name, or a kernel of GPJax; each output gets its own copy.
+        network: widths of the hidden layers.
+        prior: given, it is kept as it is, and `noise` with it.
+        noise: standard deviation of the noise that belongs to `prior`.
+        bounds: (2, d), the box in which the function is looked at.
+        steps: of training; none by default, because the refined mean needs features only.
+        num_context: about so many context points.
+        seed: decides network and points.
+    """
+
+    kernel: str | AbstractKernel = "matern52"
+    network: Sequence[int] = (100, 100)
+    prior: Prior | None = None
+    noise: float | None = None
+    bounds: Float[np.ndarray, "2 d"] | None = None
+    steps: int = 0
+    num_context: int = 400
+    seed: int = 0
+
+
+def fit_surrogate(
+    X: Float[np.ndarray, "n d"],
+    Y: Float[np.ndarray, "n m"],
+    variance: Float[np.ndarray, "n m"] | None,
+    settings: Settings,
+) -> Posterior:
+    """The posterior of a surrogate in the dtype of X.
+
+    Rows are padded with copies of no weight, and points come in round numbers, so that data sets of similar size share
+    compiled programs.
+
+    Args:
+        X: inputs.
+        Y: targets, about standardised.
+        variance: of each target's noise if it is known.
+        settings: see there.
+
+    Time: `fit_prior` and `laplace`.
+    """
+    with jax.enable_x64(X.dtype == np.float64):
+        prior, likelihood = _prior(X, Y, variance, settings)
+        lower, upper = _box(X, settings.bounds)
+        cover = Mixture([Halton(lower, upper), Faces(lower, upper)], weights=[1 - _SHARE_ON_FACES, _SHARE_ON_FACES])
+        network_key, points_key, guard_key, train_key = jr.split(jr.key(settings.seed), 4)
+        model = as_model(mlp(list(settings.network), prior=prior, context=cover, key=network_key))
+        rows = WeightedRows(X, Y, np.ones(X.shape[0])).padded()
+        observed = likelihood
+        if likelihood.per_row:
+            observed = Gaussian(_repeat_first(np.asarray(likelihood.scale), rows.X.shape[0]))
+        observed = weighted(observed, rows.weights)
+        if settings.steps:
+            model = train(
+                model, prior, observed, cover, rows.X, rows.y, key=train_key, steps=settings.steps, progress=False
+            ).model
+        count = rows.X.shape[0] + settings.num_context
+        points = _distinct_points(X, count + _NUM_GUARDS, cover, points_key)
+        posterior = laplace(
+            model, prior, observed, rows.X, rows.y, context_points=points[:count], include_training=False, mean="refined",
+            guard_points=points[count:], missed_as_noise=True, key=guard_key,
+        )  # fmt: skip
+        return dataclasses.replace(_padded(posterior), likelihood=likelihood)
+
+
+def _distinct_points(X: Float[np.ndarray, "n d"], count: int, cover: Sampler, key) -> Float[np.ndarray, "m d"]:
+    """The training inputs and points of the cover, `count` in all and none of them twice: corners are drawn again and again."""
+    drawn = np.asarray(cover.sample(2 * count, key=key))
+    drawn = drawn[np.random.default_rng(0).permutation(drawn.shape[0])]
+    both = np.concatenate([X, drawn])
+    first = np.sort(np.unique(both, axis=0, return_index=True)[1])
+    return both[first[:count]]
+
+
+def _padded(posterior: Posterior) -> Posterior:
+    """With rows of zeros up to a power of two: the rank changes from fit to fit, the shapes seldom."""
+    rank = posterior.scale.shape[0]
+    more = max(_SMALLEST_RANK, 1 << (rank - 1).bit_length()) - rank
+    assert posterior.information is not None
+    return dataclasses.replace(
+        posterior,
+        scale=to_device(np.pad(np.asarray(posterior.scale), ((0, more), (0, 0)))),
+        information=to_device(np.pad(np.asarray(posterior.information), (0, more), constant_values=1.0)),
+    )
+
+
+def _prior(X, Y, variance, settings: Settings) -> tuple[Prior, Gaussian]:
+    """Prior and noise: given, or those of the highest evidence under weak hyper-priors."""
+    n, m = Y.shape
+    scale = np.full(m, _NOISE if settings.noise is None else settings.noise) if variance is None else np.sqrt(variance)
+    likelihood = Gaussian(scale)
+    if settings.prior is not None:
+        return settings.prior, likelihood
+    kernel = kernel_by_name(settings.kernel, X.shape[1], ard=True)
+    prior = Prior(kernel if m == 1 else [kernel] * m, num_outputs=m)
+    if n < 2 or not np.any(np.ptp(Y, axis=0) > 0):
+        return prior, likelihood
+    with warnings.catch_warnings():
+        # An input that does not matter has a length scale at its bound, which is what separate ones are for.
+        warnings.filterwarnings("ignore", message="fit_prior: these parameters ended at a bound", category=UserWarning)
+        fitted = fit_prior(
+            prior, X, Y, likelihood, key=jr.key(settings.seed), ard=True, standard_errors=False,
+            fit_noise=variance is None and settings.noise is None,
+        )  # fmt: skip
+    assert isinstance(fitted.likelihood, Gaussian)
+    return fitted.prior, fitted.likelihood
+
+
+def _box(X: Float[np.ndarray, "n d"], bounds: Float[np.ndarray, "2 d"] | None):
+    """The bounds; or the unit cube, which BoTorch's users work in, and at least the data."""
+    if bounds is None:
+        bounds = np.stack([np.zeros(X.shape[1]), np.ones(X.shape[1])]).astype(X.dtype)
+    return np.minimum(bounds[0], X.min(axis=0)), np.maximum(bounds[1], X.max(axis=0))
+
+
+def _repeat_first(values: np.ndarray, count: int) -> np.ndarray:
+    return np.concatenate([values, np.repeat(values[:1], count - values.shape[0], axis=0)])

@@ -1,0 +1,326 @@
+"""A surrogate for BoTorch: a network with a Gaussian-process prior, joint over points and outputs, with gradients."""
+
+import copy
+import dataclasses
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError, UnsupportedError
+from botorch.models.gpytorch import GPyTorchModel
+from botorch.models.model import FantasizeMixin, Model
+from botorch.models.transforms.outcome import OutcomeTransform, Standardize
+from botorch.posteriors import GPyTorchPosterior, Posterior
+from gpjax.kernels import AbstractKernel
+from gpytorch.constraints import GreaterThan
+from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
+from linear_operator import to_linear_operator
+from torch import Tensor
+
+from fsplaplace import io
+from fsplaplace.botorch._conditioning import Observed, moments, nothing_observed, observe
+from fsplaplace.botorch._features import Features, Process
+from fsplaplace.botorch._fit import Settings, fit_surrogate
+from fsplaplace.laplace import Posterior as FunctionPosterior
+from fsplaplace.likelihoods import Gaussian
+from fsplaplace.prior import Prior
+
+# GPyTorch wants a bound below the noise variance; BoTorch's own hides noise that is really there.
+_SMALLEST_NOISE = 1e-10
+
+
+class FSPModel(Model, FantasizeMixin):
+    r"""A Bayesian neural network as a BoTorch model.
+
+    The prior's kernel is fitted to the data (marginal likelihood with weak hyper-priors), a network is given features that match it,
+    and the posterior is `fsplaplace.laplace`'s. Posteriors are joint over q points and all outputs; conditioning on
+    observations is closed-form.
+
+    Args:
+        train_X: inputs, (n, d).
+        train_Y: targets, (n, m).
+        train_Yvar: variance of each target's noise, (n, m); fitted, one for each output, if left out.
+        input_transform: of BoTorch, applied to inputs.
+        outcome_transform: of BoTorch, applied to targets; `Standardize` by default, None for none.
+        kernel: "matern52", another name that `fsplaplace.FSPRegressor` takes, or a kernel of GPJax; each output has its own.
+        network: widths of the hidden layers.
+        prior: given, it is not fitted; it lives in the units of transformed inputs and targets.
+        noise: standard deviation of the noise in these units, if it is known.
+        bounds: (2, d), box of the transformed inputs that will be looked at; the unit cube by default, and at least the data.
+        steps: of training. None by default: the features of the network at its start match the prior, and the mean is the
+            mode of the linear model on them.
+        num_context: about so many points at which the prior is enforced, a quarter of them on faces and corners of the box.
+        seed: decides the network and the points.
+
+    Time of the constructor: that of `fit_prior` and `laplace`, seconds; compiled programs are shared by data sets of similar size.
+
+    Example:
+        >>> model = FSPModel(train_X, train_Y)  # doctest: +SKIP
+        >>> candidates, _ = optimize_acqf(qLogExpectedImprovement(model, best_f), bounds, q=4, ...)  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        train_Yvar: Tensor | None = None,
+        *,
+        input_transform: torch.nn.Module | None = None,
+        outcome_transform: OutcomeTransform | str | None = "standardize",
+        kernel: str | AbstractKernel = "matern52",
+        network: Sequence[int] = (100, 100),
+        prior: Prior | None = None,
+        noise: float | None = None,
+        bounds: Tensor | None = None,
+        steps: int = 0,
+        num_context: int = 400,
+        seed: int = 0,
+    ):
+        super().__init__()
+        _check_data(train_X, train_Y, train_Yvar)
+        with torch.no_grad():
+            inputs = self.transform_inputs(train_X, input_transform)
+        if outcome_transform == "standardize":
+            outcome_transform = Standardize(m=train_Y.shape[-1])
+        targets, variance = train_Y, train_Yvar
+        if isinstance(outcome_transform, OutcomeTransform):
+            outcome_transform.train()
+            targets, variance = outcome_transform(Y=train_Y, Yvar=train_Yvar, X=inputs)
+            outcome_transform.eval()
+            self.outcome_transform = outcome_transform
+        if input_transform is not None:
+            self.input_transform = input_transform
+        settings = Settings(
+            kernel, network, prior, noise, None if bounds is None else _numpy(bounds).astype(_numpy(inputs).dtype),
+            steps, num_context, seed,
+        )  # fmt: skip
+        posterior = fit_surrogate(
+            _numpy(inputs), _numpy(targets), None if variance is None else _numpy(variance), settings
+        )
+        self.train_inputs = (train_X,)
+        self.train_targets = targets.squeeze(-1) if targets.shape[-1] == 1 else targets.mT
+        self._outputs: list[int] | None = None
+        self._observed: Observed | None = None
+        self._use(posterior)
+        self.eval()
+
+    def _use(self, posterior: FunctionPosterior) -> None:
+        """Predict from this posterior."""
+        assert isinstance(posterior.likelihood, Gaussian)
+        noise = torch.as_tensor(np.array(posterior.likelihood.scale, dtype=float) ** 2).to(self.train_inputs[0])
+        self._noise = noise
+        self._posterior = posterior
+        # Noise has as many rows as there are data: without it the next posterior has the same shapes.
+        self._features = Features(dataclasses.replace(posterior, likelihood=Gaussian(1.0)))
+        several = noise.shape[-1] > 1
+        if noise.dim() == 2:
+            self.likelihood = FixedNoiseGaussianLikelihood(noise=noise.mT if several else noise.squeeze(-1))
+        else:
+            self.likelihood = GaussianLikelihood(
+                noise_constraint=GreaterThan(_SMALLEST_NOISE), batch_shape=noise.shape if several else torch.Size()
+            )
+            self.likelihood.noise = noise.unsqueeze(-1).clamp(min=2 * _SMALLEST_NOISE)
+        self.likelihood.to(self.train_inputs[0])
+        for parameter in self.likelihood.parameters():
+            parameter.requires_grad_(False)
+        self.likelihood.eval()
+
+    @property
+    def fitted(self) -> FunctionPosterior:
+        """The posterior of fsplaplace before any `condition_on_observations`, in the units of transformed data."""
+        return self._posterior
+
+    @property
+    def num_outputs(self) -> int:
+        """m."""
+        return self._posterior.prior.num_outputs if self._outputs is None else len(self._outputs)
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """Of the hypothetical observations that it was conditioned on."""
+        return torch.Size() if self._observed is None else self._observed.batch_shape
+
+    def posterior(
+        self,
+        X: Tensor,
+        output_indices: list[int] | None = None,
+        observation_noise: bool | Tensor = False,
+        posterior_transform: Any = None,
+        **_: Any,
+    ) -> Posterior:
+        """The joint posterior at X.
+
+        Args:
+            X: (..., q, d).
+            output_indices: some of the outputs; all by default.
+            observation_noise: True adds the noise (its mean where each row has its own); or variances, (..., q, m) or (..., 1, m),
+                in the units of transformed targets.
+            posterior_transform: of BoTorch.
+        """
+        if output_indices is not None:
+            return self.subset_output(output_indices).posterior(
+                X, observation_noise=observation_noise, posterior_transform=posterior_transform
+            )
+        self.eval()
+        inputs = self.transform_inputs(X)
+        distribution = self._distribution(inputs, observation_noise)
+        found: Posterior = GPyTorchPosterior(distribution=distribution)
+        if hasattr(self, "outcome_transform"):
+            found = self.outcome_transform.untransform_posterior(found, X=inputs)
+        return found if posterior_transform is None else posterior_transform(posterior=found, X=inputs)
+
+    def forward(self, X: Tensor) -> MultivariateNormal:
+        """The posterior of the function at transformed inputs, in the units of transformed targets."""
+        return self._distribution(X, False)
+
+    def condition_on_observations(self, X: Tensor, Y: Tensor, noise: Tensor | None = None, **_: Any) -> "FSPModel":
+        """The model given observations, without a new fit: `Posterior.condition`, batched and with gradients.
+
+        Args:
+            X: (..., k, d).
+            Y: (..., k, m), in the units of the problem; leading axes that X has not are several hypothetical data sets.
+            noise: variances in the units of transformed targets, broadcastable to Y; the model's own by default.
+        """
+        inputs = self.transform_inputs(X)
+        if hasattr(self, "outcome_transform"):
+            Y, _ = self.outcome_transform(Y=Y, X=inputs)
+        process, before = self.process_at(inputs), self.known()
+        variance = self._noise_of(True if noise is None else noise, process)
+        if self._missed_as_noise:
+            variance = variance + process.unexplained
+        conditioned = copy.copy(self)
+        # A copy of a module shares its dictionaries; these two are changed.
+        conditioned.__dict__ = {**self.__dict__}
+        conditioned._observed = observe(before, process, Y, variance)
+        batch = torch.broadcast_shapes(conditioned._observed.batch_shape, X.shape[:-2], Y.shape[:-2])
+        old = self._original_inputs()
+        parts = (part.expand(*batch, *part.shape[-2:]) for part in (old, X.detach()))
+        joined = torch.cat(list(parts), dim=-2)
+        conditioned._has_transformed_inputs, conditioned._original_train_inputs = False, None
+        conditioned.train_inputs = (joined,)
+        conditioned.eval()
+        return conditioned
+
+    def subset_output(self, idcs: list[int]) -> "FSPModel":
+        """The model of some of the outputs."""
+        if any(not -self.num_outputs <= index < self.num_outputs for index in idcs):
+            raise ValueError(f"subset_output: idcs is {idcs}, but the model has {self.num_outputs} outputs")
+        kept = list(range(self._posterior.prior.num_outputs)) if self._outputs is None else self._outputs
+        if [index % self.num_outputs for index in idcs] == list(range(self.num_outputs)):
+            return self
+        subset = copy.copy(self)
+        subset.__dict__ = {**self.__dict__, "_modules": dict(self._modules)}
+        subset._outputs = [kept[index] for index in idcs]
+        if hasattr(self, "outcome_transform"):
+            subset.outcome_transform = self.outcome_transform.subset_output(idcs)
+            subset.outcome_transform.eval()
+        if self.train_targets.dim() > 1:
+            chosen = self.train_targets[idcs]
+            subset.train_targets = chosen.squeeze(0) if len(idcs) == 1 else chosen
+        subset.likelihood = copy.deepcopy(self.likelihood)
+        if isinstance(subset.likelihood, FixedNoiseGaussianLikelihood):
+            noise = self.likelihood.noise[idcs]
+            subset.likelihood = FixedNoiseGaussianLikelihood(noise=noise.squeeze(0) if len(idcs) == 1 else noise)
+        else:
+            raw = self.likelihood.noise_covar.raw_noise[idcs]
+            subset.likelihood.noise_covar.raw_noise = torch.nn.Parameter(raw[0] if len(idcs) == 1 else raw, False)
+        return subset
+
+    def set_train_data(self, inputs: Tensor | None = None, targets: Tensor | None = None, strict: bool = True) -> None:
+        """Inputs as BoTorch shows them to others, transformed or not; the fit stays as it is."""
+        if targets is not None:
+            raise UnsupportedError(
+                "FSPModel.set_train_data: targets cannot be exchanged; build a new FSPModel, or condition_on_observations"
+            )
+        if inputs is not None:
+            self.train_inputs = (inputs,)
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """The posterior, for `state_dict`: the bytes of a file of `fsplaplace.save`."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "posterior.safetensors"
+            io.save(path, self._posterior)
+            return {"posterior": torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8)}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """The posterior of another model with a network of the same shape."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "posterior.safetensors"
+            path.write_bytes(state["posterior"].numpy().tobytes())
+            self._use(io.load(path, self._posterior.model))
+
+    @property
+    def _missed_as_noise(self) -> bool:
+        return self._posterior.diagnostics.missed_as_noise
+
+    def _original_inputs(self) -> Tensor:
+        return self._original_train_inputs if self._has_transformed_inputs else self.train_inputs[0]
+
+    def process_at(self, inputs: Tensor) -> Process:
+        """As it was fitted, at transformed inputs."""
+        if inputs.shape[-1] != self._posterior.context_points.shape[-1]:
+            raise BotorchTensorDimensionError(
+                f"FSPModel: X has {inputs.shape[-1]} columns, but train_X has {self._posterior.context_points.shape[-1]}"
+            )
+        process = self._features(inputs)
+        if self._outputs is None:
+            return process
+        index = self._outputs
+        return Process(process.mean[..., index], process.features[..., index, :], process.unexplained[..., index])
+
+    def known(self) -> Observed:
+        """What observations since the fit have told."""
+        if self._observed is not None:
+            return self._observed
+        return nothing_observed(self._features.posterior.scale.shape[0], like=self.train_inputs[0])
+
+    def _noise_of(self, observation_noise: bool | Tensor, process: Process) -> Tensor:
+        """Variances of the noise, (..., q, m) or fewer axes."""
+        if isinstance(observation_noise, Tensor):
+            return observation_noise.expand(*observation_noise.shape[:-2], *process.mean.shape[-2:])
+        noise = self._noise.mean(dim=0) if self._noise.dim() == 2 else self._noise
+        noise = noise if self._outputs is None else noise[self._outputs]
+        return noise.expand(process.mean.shape[-2:])
+
+    def _distribution(self, inputs: Tensor, observation_noise: bool | Tensor) -> MultivariateNormal:
+        process = self.process_at(inputs)
+        mean, covariance = moments(process, self.known(), inputs, missed_as_noise=self._missed_as_noise)
+        if observation_noise is not False:
+            noise = self._noise_of(observation_noise, process).flatten(-2)
+            covariance = covariance + torch.diag_embed(noise)
+        batch = torch.broadcast_shapes(mean.shape[:-2], covariance.shape[:-2])
+        mean, covariance = mean.expand(*batch, *mean.shape[-2:]), covariance.expand(*batch, *covariance.shape[-2:])
+        if self.num_outputs == 1:
+            return MultivariateNormal(mean.squeeze(-1), to_linear_operator(covariance))
+        return MultitaskMultivariateNormal(mean, to_linear_operator(covariance))
+
+
+def _check_data(X: Tensor, Y: Tensor, Yvar: Tensor | None) -> None:
+    GPyTorchModel._validate_tensor_args(X=X, Y=Y, Yvar=Yvar)
+    if X.dim() != 2:
+        raise UnsupportedError(
+            f"FSPModel: train_X has shape {tuple(X.shape)}; pass one data set, (n, d), and one model for each data set"
+        )
+    if X.shape[0] != Y.shape[0]:
+        raise BotorchTensorDimensionError(f"FSPModel: train_X has {X.shape[0]} rows, but train_Y has {Y.shape[0]}")
+    if X.shape[0] == 0:
+        raise InputDataError("FSPModel: train_X has no rows; pass at least one")
+    for name, values in (("train_X", X), ("train_Y", Y), ("train_Yvar", Yvar)):
+        if values is None:
+            continue
+        if values.device.type != "cpu":
+            raise InputDataError(f"FSPModel: {name} is on {values.device}; move it to the CPU with .cpu()")
+        if not torch.isfinite(values).all():
+            raise InputDataError(f"FSPModel: {name} has NaN or infinite values; remove or impute those rows")
+    if Yvar is not None and not (Yvar > 0).all():
+        raise InputDataError(
+            "FSPModel: train_Yvar must be positive; pass a small variance, 1e-6, for targets without noise"
+        )
+
+
+def _numpy(values: Tensor) -> np.ndarray:
+    return values.detach().numpy()
