@@ -109,7 +109,7 @@ class _TwoOpinions(Reference):
 
 @pytest.mark.parametrize(("divergences", "errors", "wanted"), [([1.0, 1.1], [9, 1], 1), ([1.0, 1.3], [9, 1], 0)])
 def test_of_ridges_that_diverge_alike_the_one_closest_to_the_prior_is_taken(divergences, errors, wanted):
-    judges = _TwoOpinions(None, None, None, np.eye(1), None, object(), 0.1, True)
+    judges = _TwoOpinions(None, None, None, np.eye(1), None, object(), 0.1 * np.ones(1), True, None)
     candidates = [np.array([pair]) for pair in zip(divergences, errors, strict=True)]
     assert judges.best_ridge(candidates, ("function", "noise")) == wanted
     assert judges.best_treatment(candidates[wanted], ("function", "noise")) == "function"
