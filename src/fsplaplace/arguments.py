@@ -13,6 +13,7 @@ import os
 import types
 import typing
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import jax
@@ -164,7 +165,7 @@ def as_key(key: Any, *, argument: str = "key") -> PRNGKeyArray:
         return jr.key(int(key))
     if isinstance(key, jax.Array | np.ndarray):
         if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.ndim == 0:
-            return key
+            return jnp.asarray(key)
         # The older kind of key, which `jax.random.PRNGKey` makes.
         if key.dtype == np.uint32 and key.shape in ((2,), (4,)):
             return jnp.asarray(key)
@@ -354,7 +355,7 @@ def _kind(annotation: Any, traceable: bool) -> _Kind | None:
     if origin in (collections.abc.Iterable, collections.abc.Mapping):
         kind: Any = origin
         return _Kind(f"a {kind.__name__.lower()}", functools.partial(_that, lambda value: isinstance(value, kind)))
-    if isinstance(annotation, type) and issubclass(annotation, os.PathLike):
+    if annotation in (os.PathLike, Path):
         return _Kind("a path", functools.partial(_that, lambda value: isinstance(value, str | os.PathLike)))
     if _is_class(annotation):
         return _Kind(_noun(annotation), functools.partial(_that, lambda value: isinstance(value, annotation)))

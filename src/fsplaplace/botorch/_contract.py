@@ -1,5 +1,9 @@
 """BoTorch's contract as a test that any surrogate can be put to."""
 
+# torch types the attributes of its modules, and BoTorch those of its posteriors, too loosely to be checked.
+# pyright: reportAttributeAccessIssue=false, reportIndexIssue=false, reportIncompatibleMethodOverride=false
+# pyright: reportCallIssue=false, reportOptionalMemberAccess=false, reportArgumentType=false, reportReturnType=false
+
 import torch
 from botorch.acquisition.objective import ScalarizedPosteriorTransform
 from botorch.models.model import FantasizeMixin, Model

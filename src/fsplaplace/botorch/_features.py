@@ -1,5 +1,9 @@
 """The posterior's process as torch sees it: mean, features and unexplained variance, with gradients in the inputs."""
 
+# torch types the attributes of its modules, and BoTorch those of its posteriors, too loosely to be checked.
+# pyright: reportAttributeAccessIssue=false, reportIndexIssue=false, reportIncompatibleMethodOverride=false
+# pyright: reportCallIssue=false, reportOptionalMemberAccess=false, reportArgumentType=false, reportReturnType=false
+
 from typing import Any, NamedTuple
 
 import jax

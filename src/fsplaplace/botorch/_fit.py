@@ -21,8 +21,7 @@ from fsplaplace.prior import Prior
 from fsplaplace.training import train
 from fsplaplace.tuning import fit_prior
 
-# The share of context and guard points on faces and corners of the box, where acquisition functions have their optima: of a
-# quarter the standard deviation at corners of Hartmann-6 is right, of none it is half of the prior's off.
+# The share of context and guard points on faces and corners of the box, where acquisition functions have their optima.
 _SHARE_ON_FACES = 0.25
 # Fewer directions than this are not worth a program of their own.
 _SMALLEST_RANK = 128

@@ -1,5 +1,9 @@
 """A surrogate for BoTorch: a network with a Gaussian-process prior, joint over points and outputs, with gradients."""
 
+# torch types the attributes of its modules, and BoTorch those of its posteriors, too loosely to be checked.
+# pyright: reportAttributeAccessIssue=false, reportIndexIssue=false, reportIncompatibleMethodOverride=false
+# pyright: reportCallIssue=false, reportOptionalMemberAccess=false, reportArgumentType=false, reportReturnType=false
+
 import copy
 import dataclasses
 import tempfile

@@ -1,5 +1,9 @@
 """Functions drawn from the posterior, for BoTorch's pathwise Thompson sampling: ours are paths by themselves."""
 
+# torch types the attributes of its modules, and BoTorch those of its posteriors, too loosely to be checked.
+# pyright: reportAttributeAccessIssue=false, reportIndexIssue=false, reportIncompatibleMethodOverride=false
+# pyright: reportCallIssue=false, reportOptionalMemberAccess=false, reportArgumentType=false, reportReturnType=false
+
 from typing import Any
 
 import torch

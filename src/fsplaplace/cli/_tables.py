@@ -159,7 +159,9 @@ def read_description(folder: Path) -> dict[str, Any]:
     """What `model.json` says, every value of its type and in its range before anything is built of it."""
     path = folder / "model.json"
     described = read_record(path, _KIND)
-    names, network, scales = (described.get(part) for part in ("features", "network", "scales"))
+    names: Any = described.get("features")
+    network: Any = described.get("network")
+    scales: Any = described.get("scales")
     fits = (
         isinstance(names, list) and all(isinstance(name, str) for name in names) and 0 < len(set(names)) == len(names)
         and isinstance(described.get("target"), str)

@@ -150,7 +150,9 @@ class MaunaLoa(Experiment):
         "network's own mean, the precision form, Laplace and FVI show that budget, not what those methods can do. The refined "
         "mean hardly depends on it.",
         "The paper preset has the authors' 100,000 steps and step size 2e-4; the first layer is matched to the prior (theirs has the "
-        "usual initialisation), and the noise is the published one (theirs is learned).",
+        "usual initialisation), and the noise is the published one (theirs is learned). A first run of it with the library's own "
+        "schedule (step size 1e-2, falling) ended at MSE 23.35 ppm² for the refined mean with mean zero and 2.87 with the linear one; "
+        "the authors' step size was put in after that, not searched for.",
         "The matched first layer and the prior's cut (rtol) were settled while writing, on seeds 0 and 1, by the log evidence "
         "of the training months (rtol 1e-8: 1058, 1e-6: 766); test errors were on the screen then. Seeds are not selected.",
         "The paper's prior has mean zero on standardised targets. The linear mean is fitted by generalised least squares and "

@@ -21,8 +21,8 @@ def check_columns(kernel: AbstractKernel, num_columns: int) -> None:
             )
         count = len(range(num_columns)[dims]) if isinstance(dims, slice) else len(dims)
         length = getattr(part, "lengthscale", None)
-        shape = () if length is None else np.shape(val(length))
-        if shape not in ((), (1,), (count,)):
+        shape: tuple[int, ...] = () if length is None else np.shape(val(length))
+        if shape and shape not in ((1,), (count,)):
             raise ValueError(
                 f"Prior: the kernel {name} has {shape[0]} length scales, but acts on {count} column(s) of the inputs; pass one, "
                 "or one for each column"

@@ -12,6 +12,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float, Shaped
 
 from fsplaplace.host import in_float64, one_blas_thread, to_device
@@ -51,7 +52,7 @@ def condition(
 
     Time $O(n q r^2 + r^3 + r^2 p)$ for one Newton step, and one is enough for Gaussian noise.
     """
-    traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((linear, local, targets, likelihood)))
+    traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((linear, local, targets, likelihood)))
     if traced:
         return _condition_traced(linear, local, targets, likelihood, linear.scale.dtype)
     block = data_block(linear, local, np.asarray(targets), likelihood)

@@ -5,7 +5,7 @@ from jaxtyping import Float, Shaped
 from scipy.spatial import KDTree
 from scipy.special import expit, softmax, xlogy
 
-from fsplaplace.host import in_float64
+from fsplaplace.host import in_float64, to_device
 from fsplaplace.laplace import _choices
 from fsplaplace.laplace._choices import Treatment
 from fsplaplace.laplace._features import Block, Normalised
@@ -142,7 +142,9 @@ def _loss_of_targets(
             return _divergence(*(softmax(logits, axis=1) for logits in shrunk))
     q = exact.mean.size // len(targets)
     means = exact.mean.reshape(-1, q)
-    curvature = np.asarray(in_float64(likelihood.curvature)(means, targets)).diagonal(axis1=1, axis2=2).ravel()
+    curvature = (
+        np.asarray(in_float64(likelihood.curvature)(to_device(means), targets)).diagonal(axis1=1, axis2=2).ravel()
+    )
     noise = 1.0 / np.maximum(curvature, _choices.LATENT_JITTER / np.maximum(exact.variance, 1e-300))
     return divergence(exact, found, noise).forward
 

@@ -274,7 +274,7 @@ class Posterior(eqx.Module):
         for start in range(0, x.shape[0], size):
             part = slice(start, start + size)
             local = _local(linear, to_device(inputs[part]))
-            found.append(leave_one_out(linear, local, targets[part], chosen.rows(part), first=start))
+            found.append(leave_one_out(linear, local, np.asarray(targets[part]), chosen.rows(part), first=start))
         return found[0] if len(found) == 1 else jax.tree.map(lambda *leaves: to_device(np.concatenate(leaves)), *found)
 
     @checked(traceable=True)
@@ -428,7 +428,7 @@ def _local(linear: LinearModel, x) -> Local:
     if not traced and count <= _FEW_ROWS and not linearisation(linear.model, x).convolutional:
         # One program and no planning: most of the time of a small update would go there.
         found = local_block(linear, pad_rows(np.asarray(x), -(-count // _ROWS_MULTIPLE) * _ROWS_MULTIPLE))
-        return Local(*(np.asarray(part)[:count] for part in found))
+        return Local(*(to_device(np.asarray(part)[:count]) for part in found))
     return local_at(linear, x, _see(linear, x, resolve_budget(None)))
 
 

@@ -50,7 +50,7 @@ def holds(
         True
     """
     model, key = as_model(network), as_key(key)
-    region = Region.of(prior, context, num_points, key=region_key(key), noise=noise)
+    region = Region.of(prior, context, num_points, key=region_key(key), noise=noise, caller="holds")
     outputs = model.num_outputs(region.points)
     if outputs != prior.num_outputs:
         raise ValueError(f"holds: the network has {outputs} outputs, but the prior has {prior.num_outputs}")

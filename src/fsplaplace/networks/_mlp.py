@@ -7,7 +7,7 @@ from typing import Literal
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from fsplaplace.arguments import KeyLike, checked
+from fsplaplace.arguments import KeyLike, as_key, checked
 from fsplaplace.context import Sampler
 from fsplaplace.networks._fully_connected import MLP, fully_connected
 from fsplaplace.networks._held import CapacityWarning
@@ -61,7 +61,7 @@ def mlp(
         return _auto(prior, context, activation, num_outputs, max_weights, noise, key=key)
     if not hidden or any(width < 1 for width in hidden):
         raise ValueError(f"mlp: hidden is {list(hidden)}; pass at least one width, each 1 or more")
-    return fully_connected(hidden, prior, context, activation, num_outputs, key=key)
+    return fully_connected(hidden, prior, context, activation, num_outputs, key=as_key(key))
 
 
 def _auto(prior, context, activation, num_outputs, max_weights, noise, *, key) -> MLP:

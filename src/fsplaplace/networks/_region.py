@@ -68,7 +68,7 @@ class Region(NamedTuple):
     @classmethod
     def of(
         cls, prior: Prior, context: Sampler, num_points: int = NUM_POINTS, *,
-        key: PRNGKeyArray, noise: float,
+        key: PRNGKeyArray, noise: float, caller: str,
     ) -> "Region":  # fmt: skip
         """Points of the context sampler, five sevenths of them told.
 
@@ -78,6 +78,7 @@ class Region(NamedTuple):
             num_points: told and tested together; fewer if the prior has more than three outputs.
             key: for the points.
             noise: standard deviation of imagined targets, in standard deviations of the prior.
+            caller: for messages.
         """
         if num_points < 10:
             raise ValueError(f"{caller}: num_points is {num_points}; pass 10 or more")

@@ -40,7 +40,7 @@ def choose_width(
     """The network that `mlp` makes for "auto", whose arguments these are, and how much of the prior it holds."""
     if isinstance(max_weights, bool) or not max_weights >= 1:
         raise ValueError(f"mlp: max_weights is {max_weights!r}; pass the number of weights that the network may have")
-    region = Region.of(prior, context, key=region_key(key), noise=noise)
+    region = Region.of(prior, context, key=region_key(key), noise=noise, caller="mlp")
     if region.points.ndim != 2:
         raise ValueError(
             f"mlp: hidden is 'auto', but context points have shape {region.points.shape[1:]}; pass a sampler of rows (n, d), or "
