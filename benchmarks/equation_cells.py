@@ -134,7 +134,8 @@ class _Solver:
         self.prior = fsp.Prior(RBF(lengthscale=jnp.asarray(equation.lengthscale)))
         self.box, self.kind = fsp.context.Halton(equation.lower, equation.upper), equation.kind
         self.model = fsp.as_model(fsp.mlp([100, 100], prior=self.prior, context=self.box, key=jr.key(0)))
-        self.points = self.box.sample(400, key=jr.key(1))
+        corners = np.stack(np.meshgrid(*zip(equation.lower, equation.upper, strict=True)), axis=-1).reshape(-1, 2)
+        self.points = np.concatenate([self.box.sample(400, key=jr.key(1)), corners])
 
     def __call__(self, observed: list[Seen], targets: np.ndarray) -> fsp.Posterior:
         inside, boundary = observed

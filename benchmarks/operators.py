@@ -119,7 +119,16 @@ def _equations(rows: list[dict], missed: list[str]) -> str:
 
 
 def _time(rows: list[dict], missed: list[str]) -> str:
-    header = ["n", "dtype", "network, cold", "network, warm", "exact", "of that kernel", "error", "error, exact"]
+    header = [
+        "n",
+        "dtype",
+        "network, cold",
+        "network, warm",
+        "exact, warm",
+        "its kernel, cold",
+        "error",
+        "error, exact",
+    ]
     names = ("network, cold", "network, warm", "exact, warm", "exact, kernel")
     body = [
         [
@@ -131,7 +140,7 @@ def _time(rows: list[dict], missed: list[str]) -> str:
         for row in rows
     ]
     lines = []
-    for dtype in DTYPES:
+    for dtype in dict.fromkeys(row["cell"][-1] for row in rows):
         for name in ("warm", "cold"):
             faster = [
                 row["n"] for row in rows if row["cell"][-1] == dtype and row[f"network, {name}"] < row["exact, warm"]

@@ -82,4 +82,4 @@ for ax, name, each in zip(axes, ("drifters alone", "no flow through the shore"),
     ax.add_patch(plt.Circle((0, 0), RADIUS, facecolor="#8A8A8A", edgecolor="black", zorder=5))
     ax.set_title(name)
 if len(sys.argv) > 1:
-    figure.savefig(sys.argv[1], dpi=75)
+    figure.savefig(sys.argv[1], dpi=65)

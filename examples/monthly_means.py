@@ -70,6 +70,11 @@ for name, width in {"means as values": None, "means as averages": 3 * MONTH}.ite
         f"{np.mean(off < 2 * np.sqrt(np.asarray(months.variance)[:, 0] + 0.1**2)):.0%} within two standard deviations"
     )
 
+# %% [markdown]
+# Seen as averages, the season has its full height. (Bars are still too narrow for single months: the prior knows no weather that
+# lasts for a month.)
+
+# %%
 assert errors["means as averages"] < 0.8 * errors["means as values"]
 
 # %%

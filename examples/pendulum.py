@@ -61,10 +61,7 @@ for number in range(PENDULUMS):
         fsp.Observation(start, seen(operators.value, angle, start), exactly),
         fsp.Observation(start, seen(operators.partial(0), angle, start), exactly, of=operators.partial(0)),
     ]
-    # The network holds this prior: no variance that it misses is to be added to noise as small as that of the start.
-    posterior = fsp.laplace(
-        model, prior, exactly, None, also=also, context_points=points, mean="refined", missed_as_noise=False
-    )
+    posterior = fsp.laplace(model, prior, exactly, None, also=also, context_points=points, mean="refined")
     found, truth = posterior.predict(x), seen(operators.value, angle, x)[:, 0]
     mean, std = np.asarray(found.mean)[:, 0], np.asarray(found.std)[:, 0]
     covered.append(np.mean(np.abs(mean - truth) <= 2 * std))

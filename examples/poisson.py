@@ -97,8 +97,9 @@ for (name, corners), inside, row in zip(CORNERS.items(), (in_square, in_l_shape)
     row[0].plot(*collocation.T, ".", color="white", markersize=2)
 
 # %% [markdown]
-# The square is solved to its error bar. In the L the true solution has a kink of infinite curvature at the inner corner, which no
-# function of a smooth prior has: there the error is larger than its bar. An error bar is as good as the prior it comes from.
+# The square is solved to its error bar. In the L the true solution has infinite curvature at the inner corner, which no function
+# of a smooth prior has: the error that begins there reaches far into the region, where it is several times its bar. An error
+# bar is as good as the prior it comes from.
 
 # %%
 if len(sys.argv) > 1:

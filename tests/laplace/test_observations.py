@@ -122,6 +122,21 @@ def test_second_derivatives_and_two_values_give_the_exact_process(dtype):
         np.testing.assert_allclose(drawn, differences, atol=0.05)
 
 
+def test_values_may_come_last_among_the_observations(x64):
+    """Ridges are judged on rows of all kinds: each must be compared with the exact process's own row."""
+    model, prior = network()
+    ends = fsp.Observation(ENDS, np.sin(2 * ENDS), Gaussian(0.01))
+    first, last = (
+        fsp.laplace(model, prior, Gaussian(0.01), None, also=also, context_points=POINTS)
+        for also in ([ends, CURVATURES], [CURVATURES, ends])
+    )
+    assert float(last.diagnostics.delta) == float(first.diagnostics.delta)
+    assert bool(last.diagnostics.missed_as_noise) == bool(first.diagnostics.missed_as_noise)
+    np.testing.assert_allclose(last.predict(TEST).mean, first.predict(TEST).mean, atol=1e-6)
+    np.testing.assert_allclose(last.predict(TEST).std, first.predict(TEST).std, atol=1e-6)
+    np.testing.assert_allclose(last.log_evidence, first.log_evidence, atol=1e-4)
+
+
 @pytest.fixture(scope="module")
 def mixture():
     """Values, slopes with noise of their own each, and moving means, all in one fit, in float32."""

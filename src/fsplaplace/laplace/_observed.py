@@ -104,7 +104,8 @@ def observe(
         kinds.append(_observed(model, prior, each, f"also[{number}]", None if values is None else values.row_shape))
     if not kinds:
         raise ValueError("laplace: X is None and there are no observations; pass X and y, or also=[Observation(...)]")
-    return tuple(kinds)
+    # Values first, also those among `also`: the reference and the features that it judges are stacked in this order.
+    return tuple(sorted(kinds, key=lambda kind: not kind.of_values))
 
 
 def _observed(
