@@ -143,7 +143,7 @@ def test_a_constant_target_is_predicted(data):
     [
         ({"kernel": "cubic"}, "kernel is 'cubic'; pass one of 'rbf'"),
         ({"method": "magic"}, "method is 'magic'; pass one of 'fsp-laplace'"),
-        ({"network": "deep"}, "as_model: cannot read a network"),
+        ({"network": "deep"}, "network is 'deep'; pass widths of hidden layers"),
     ],
 )
 def test_options_that_do_not_exist_are_named(data, options, message):

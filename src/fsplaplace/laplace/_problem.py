@@ -87,6 +87,8 @@ class Places:
         most = _choices.MOST_POINTS
         some = problem.data.spread(most)
         fresh = evenly(new_inputs(problem.data, problem.guards), _choices.MOST_JUDGED_ROWS // problem.prior.num_outputs)
+        # Outside the box of the context points every prediction says so by itself.
+        fresh = np.clip(fresh, problem.context.min(axis=0), problem.context.max(axis=0))
         return cls(evenly(problem.context, most), evenly(problem.guards, most), some.inputs, some.targets, fresh)
 
     @functools.cached_property
