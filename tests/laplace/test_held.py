@@ -62,7 +62,7 @@ def test_twenty_thousand_rows_at_two_hundred_inputs_are_two_hundred_precise_ones
     assert posterior.verdict.level == "good"
 
 
-@pytest.mark.parametrize("q", [10, 50, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("q", [10, 50])
 def test_many_outputs_are_as_many_processes(q):
     X, generator = rows(6)[0], np.random.default_rng(1)
     y = target(X + np.linspace(0, 1, q)) + NOISE * generator.normal(size=(6, q))

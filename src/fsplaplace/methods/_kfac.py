@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from fsplaplace.likelihoods import Likelihood
-from fsplaplace.networks import Model
+from fsplaplace.networks import Model, release_code
 from fsplaplace.networks.adapters import _equinox
 
 _BLOCK_ROWS = 500
@@ -59,7 +59,7 @@ def check_layers(model: Model) -> list[tuple[str, Any]]:
             f"K-FAC: {model.name} is not an Equinox network, so its layers cannot be seen; use structure='diagonal' or "
             "'full', or wrap an Equinox module"
         )
-    network = eqx.combine(model.params, model.frozen)
+    network = release_code(eqx.combine(model.params, model.frozen))
     layers = [(path, node) for path, node in _nodes(network) if _is_layer(node)]
     covered = {path + part for path, _ in layers for part in (".weight", ".bias")}
     for path in _slots(model):
@@ -99,7 +99,7 @@ class _Recorder(eqx.Module):
 @eqx.filter_jit
 def _block_factors(model: Model, likelihood, X, targets, paths: tuple[str, ...]):
     """Sums over the rows: of the mean over positions of a a^T, and of J^T H J, for each layer."""
-    network = eqx.combine(model.params, model.frozen)
+    network = release_code(eqx.combine(model.params, model.frozen))
     where = lambda tree: [node for path, node in _nodes(tree) if path in paths]  # noqa: E731
     layers = where(network)
 

@@ -27,6 +27,7 @@ from fsplaplace.networks._linear_model import PointFunction as PointFunction
 from fsplaplace.networks._linear_model import linear_model as linear_model
 from fsplaplace.networks._mlp import mlp as mlp
 from fsplaplace.networks._model import Model as Model
+from fsplaplace.networks._model import release_code as release_code
 from fsplaplace.networks._normalise import Normalised as Normalised
 from fsplaplace.networks._normalise import normalise as normalise
 from fsplaplace.networks._precision import Extent as Extent

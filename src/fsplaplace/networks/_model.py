@@ -218,6 +218,12 @@ def hold_code(tree: PyTree) -> PyTree:
     return jax.tree.map(lambda leaf: leaf if isinstance(leaf, jax.Array | np.ndarray) else Code(leaf), tree)
 
 
+def release_code(tree: PyTree) -> PyTree:
+    """The inverse of `hold_code`: other wrappers of paramax stay."""
+    is_code = lambda node: isinstance(node, Code)  # noqa: E731
+    return jax.tree.map(lambda node: node.part if is_code(node) else node, tree, is_leaf=is_code)
+
+
 def split(tree: PyTree, mask: Mask | None, *, name: str) -> tuple[PyTree, PyTree]:
     """Bayesian weights and the rest, by a pytree of booleans or a predicate on paths such as `.layers[0].weight`.
 
