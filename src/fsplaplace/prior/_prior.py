@@ -199,8 +199,7 @@ class Prior(eqx.Module):
     @checked(finite=True)
     def sample(self, x: Num[Array, "n ..."], *, key: KeyLike, num_samples: int = 1) -> Float[Array, "s n q"]:
         r"""Functions drawn from the prior at the points `x`. Time $O((nq)^3)$ for a multi-output kernel, else $O(n^3)$."""
-        x = _flatten(x)
-        x = x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(float)
+        x = _flatten(x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(float))
         # All directions, whatever the number of points: a draw with fewer would have too small a variance.
         factor = self.factor(x, rank=x.shape[0] * self.num_outputs, rtol=1e-12).columns
         noise = jr.normal(key, (num_samples, factor.shape[2]), x.dtype)
