@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Num
 from numpy.typing import ArrayLike
 
 from fsplaplace import kernels
-from fsplaplace.arguments import KeyLike, checked
+from fsplaplace.arguments import KeyLike, Range, checked
 from fsplaplace.host import double_precision, itemsize, resolve_budget, rows_that_fit, to_device
 from fsplaplace.operators import Operator
 from fsplaplace.prior._factor import PriorFactor, factor_at
@@ -128,6 +128,7 @@ class Prior(eqx.Module):
         x = _flatten(x)
         return self.blocks.gram(x, x if y is None else _flatten(y))
 
+    @checked(traceable=True)
     def gram_product(
         self,
         x: Float[Array, "m ..."],
@@ -164,7 +165,7 @@ class Prior(eqx.Module):
 
         return jnp.sum(jax.vmap(one)(blocks, right))
 
-    @checked(finite=True)
+    @checked(finite=True, ranges={"rtol": Range("0 or a number below 1", least=0, below=1)})
     def factor(
         self,
         context_points: Float[Array, "m ..."],
@@ -199,6 +200,7 @@ class Prior(eqx.Module):
     @checked(finite=True)
     def sample(self, x: Num[Array, "n ..."], *, key: KeyLike, num_samples: int = 1) -> Float[Array, "s n q"]:
         r"""Functions drawn from the prior at the points `x`. Time $O((nq)^3)$ for a multi-output kernel, else $O(n^3)$."""
+        x = x if isinstance(x, jax.Array) else to_device(x)
         x = _flatten(x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(float))
         # All directions, whatever the number of points: a draw with fewer would have too small a variance.
         factor = self.factor(x, rank=x.shape[0] * self.num_outputs, rtol=1e-12).columns
