@@ -187,7 +187,7 @@ def test_a_download_is_kept_and_needs_the_network_once(no_mirror, cache, registe
     register({"uci/fake.csv": TABLE}, url=url)
     served = write(root, "uci/fake.csv", TABLE)
     assert datasets.path("fake") == {"uci/fake.csv": cache / "uci/fake.csv"}
-    with pytest.raises(DatasetUnavailableError, match=r"fetch it with fsplaplace.datasets.fetch\('fake'\)"):
+    with pytest.raises(DatasetUnavailableError, match="fetch it with `fsplaplace data fetch fake`"):
         datasets.verify("fake")
     assert datasets.fetch("fake") == datasets.path("fake")
     served.unlink()

@@ -205,7 +205,7 @@ def test_impossible_requests_are_refused(posterior, call, message):
 
 
 def test_impossible_requests_for_probabilities_are_refused(classifier):
-    with pytest.raises(ValueError, match=r"predict_proba: method is 'exact'; pass 'monte-carlo' or 'probit'"):
+    with pytest.raises(ValueError, match=r"predict_proba: method is 'exact'; pass one of 'monte-carlo', 'probit'"):
         classifier.predict_proba(TEST, method="exact")
     with pytest.raises(ValueError, match=r"Posterior.predict_proba: num_samples is 0; pass 1 or more"):
         classifier.predict_proba(TEST, num_samples=0)

@@ -230,8 +230,8 @@ def test_images_are_measured_but_get_no_width():
     ("options", "message"),
     [
         ({"max_weights": 100}, r"mlp: max_weights is 100, but the narrowest .*, 2x50, has 2701; pass that or more"),
-        ({"max_weights": 0}, r"mlp: max_weights is 0; pass the number of weights"),
-        ({"noise": 0.0}, r"mlp: noise is 0.0; pass a positive number of prior standard deviations"),
+        ({"max_weights": 0}, r"mlp: max_weights is 0; pass 1 or more"),
+        ({"noise": 0.0}, r"mlp: noise is 0.0; pass a positive number"),
         ({"noise": float("nan")}, r"mlp: noise is nan; pass a"),
         ({"num_outputs": 2}, r"mlp: hidden is 'auto' and num_outputs is 2, but the prior has 1"),
         ({"context": fsp.context.Data(np.zeros((5, 1)))}, r"mlp: context has 1 different points; pass a sampler"),

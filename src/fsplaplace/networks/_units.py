@@ -122,8 +122,8 @@ def _checked(value: ArrayLike | None, name: str, dtype) -> Array | None:
     if value is None:
         return None
     numbers = np.asarray(value, dtype=float)
-    check_finite(numbers, f"as_model: {name}")
     if not np.all(np.isfinite(numbers)) or (name != "centre" and not np.all(numbers > 0)):
         wanted = "finite numbers" if name == "centre" else "finite positive numbers; 1 for a column that never changes"
         raise ValueError(f"as_model: {name} is {numbers}; pass {wanted}")
+    check_finite(numbers, f"as_model: {name}")
     return to_device(numbers, dtype)
