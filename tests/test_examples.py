@@ -10,6 +10,8 @@ import pytest
 _EXAMPLES = Path(__file__).parent.parent / "examples"
 # What an example needs beyond the core.
 _NEEDS = {
+    "conformal_and_forecasting": "mapie",
+    "scikit_learn_tools": "pandas",
     "own_network_flax": "flax",
     "own_network_haiku": "haiku",
     "own_network_torch": "torch",
