@@ -353,7 +353,10 @@ def test_levels_outside_the_unit_interval_are_refused(level):
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        ([0, 4], r"labels run from 0 to 4, but the predictions \(probabilities or logits\) have 4 classes; pass indices 0 to 3"),
+        (
+            [0, 4],
+            r"labels run from 0 to 4, but the predictions \(probabilities or logits\) have 4 classes; pass indices 0 to 3",
+        ),
         ([-1, 0], "labels run from -1"),
         ([0.0, 1.0], "labels has dtype float32"),
         ([0, 1, 2], r"labels has shape \(3,\); pass \(2,\)"),
