@@ -73,7 +73,7 @@ if __name__ == "__main__":
     results = Path(__file__).parent / "results"
     write_results(
         results,
-        "studio",
+        "studio_speed",
         [found],
         {"rows": ROWS, "moves": MOVES * REPEATS},
         seconds=time.perf_counter() - start,

@@ -1,4 +1,4 @@
-"""The paper's sine task under four priors, against the exact Gaussian process: `python -m fsplaplace.demo`."""
+"""The paper's sine task under four priors, against the exact Gaussian process: `python -m fsplaplace.experiments.demo`."""
 
 # Equinox and GPJax modules take numbers and lists by converters that pyright cannot see.
 # pyright: reportArgumentType=false
