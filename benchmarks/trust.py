@@ -438,7 +438,7 @@ def run(case: Case, function: Callable) -> dict[str, Any]:
             )(given)
         else:
             _call(function, {**arguments, case.argument: _WRONG[case.kind][case.value]()})
-    except Exception as error:
+    except Exception as error:  # whatever it is, its kind is what is counted
         message = f"{type(error).__name__}: {error}"
         outcome = "clear" if _is_clear(error, case.argument) else "obscure"
     if outcome != "clear" and documented(case):
