@@ -17,6 +17,7 @@ from paramax import NonTrainable
 
 from fsplaplace import metrics
 from fsplaplace._version import __version__
+from fsplaplace.arguments import check_finite
 from fsplaplace.experiments import read_record, write_record
 from fsplaplace.host import check_target, write_atomically
 from fsplaplace.networks import MLP, Units
@@ -130,8 +131,11 @@ def predict_table(model: Path, path: Path, out: Path) -> None:
         raise ValueError(f"{path} lacks {', '.join(map(repr, missing))}, which the model was fitted with")
     X = table.values[:, [table.names.index(name) for name in described["features"]]]
     scale = {name: np.asarray(value) for name, value in described["scales"].items()}
+    with np.errstate(over="ignore"):  # looked at in the next line
+        inputs = (X - scale["input_mean"]) / scale["input_std"]
+    check_finite(inputs, f"{path}, in the units of {folder / 'model.json'},")
     with jax.enable_x64(True):
-        predicted = posterior.predict((X - scale["input_mean"]) / scale["input_std"])
+        predicted = posterior.predict(inputs)
         mean = np.asarray(predicted.mean, dtype=float)[:, 0] * scale["target_std"][0] + scale["target_mean"][0]
         std = np.sqrt(np.asarray(predicted.total_variance, dtype=float))[:, 0] * scale["target_std"][0]
     added = {"mean": mean, "std": std}

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from fsplaplace._version import __version__
+from fsplaplace.arguments import checked
 from fsplaplace.experiments._experiment import Cell, Experiment, Outcome, Row, Summary
 from fsplaplace.experiments._records import (
     ResultFormatError,
@@ -30,6 +31,7 @@ _CELL = "fsplaplace experiment cell"
 _SELECTION = ("tasks", "methods", "fvi_seeds")
 
 
+@checked
 def reproduce(
     experiment: Experiment,
     *,
@@ -55,8 +57,6 @@ def reproduce(
     settings = dict(experiment.presets[preset])
     seeds = int(settings.pop("seeds")) if seeds is None else seeds
     settings.pop("seeds", None)
-    if seeds < 1:
-        raise ValueError(f"seeds is {seeds}; pass 1 or more")
     out = Path(out)
     _check_writable(out)
     outcomes, seconds = _run_cells(

@@ -33,6 +33,23 @@ def rows_of_data(bytes_per_row: float, budget: float, *, num_rows: int) -> int:
     return rows_that_fit(bytes_per_row, min(budget / 4, _STREAMED), most=num_rows)
 
 
+def check_fits(count: int, bytes_of_one: float, argument: str, *, budget: float | None = None) -> None:
+    """Refuse a count of things that the memory cannot hold, and say how many it can.
+
+    Args:
+        count: how many.
+        bytes_of_one: what one of them takes.
+        argument: the caller's name of the count, with the function's.
+        budget: bytes; a quarter of this machine's memory by default.
+    """
+    available = resolve_budget(budget)
+    if count * bytes_of_one > available:
+        raise ValueError(
+            f"{argument} is {count}, which takes {format_bytes(count * bytes_of_one)}; at most {int(available // bytes_of_one)} "
+            f"fit in {format_bytes(available)}, a quarter of this machine's memory"
+        )
+
+
 def pad_rows(x: np.ndarray, rows: int) -> np.ndarray:
     """`x` with its last row repeated until there are `rows` rows."""
     missing = rows - x.shape[0]

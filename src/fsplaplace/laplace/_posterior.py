@@ -15,8 +15,8 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, UInt32
 from numpy.typing import ArrayLike
 
-from fsplaplace.arguments import KeyLike, checked
-from fsplaplace.host import pad_rows, resolve_budget, rows_of_data, to_device
+from fsplaplace.arguments import KeyLike, Range, checked
+from fsplaplace.host import check_fits, itemsize, pad_rows, resolve_budget, rows_of_data, to_device
 from fsplaplace.laplace import _choices
 from fsplaplace.laplace._conditioning import condition
 from fsplaplace.laplace._diagnostics import Diagnostics, Verdict
@@ -236,7 +236,7 @@ class Posterior(eqx.Module):
                 f"Posterior.condition: {type(chosen).__name__} has a parameter for each training row; pass the likelihood of "
                 "the new rows as likelihood"
             )
-        x, linear = self._check_inputs(X), self._through(of)
+        x, linear = self._check_inputs(X, argument="X"), self._through(of)
         targets = self._check_targets(y, chosen, x.shape[0], linear.model.num_outputs(x), caller="condition")
         found = condition(linear, _local(linear, x), targets, chosen)
         rows = self.diagnostics.rows_since + x.shape[0]
@@ -262,7 +262,7 @@ class Posterior(eqx.Module):
         Time: that of `predict`, and $O(n q^2 (q + r))$; memory: one block of rows.
         """
         chosen = self.likelihood if likelihood is None else likelihood
-        x = self._check_inputs(X)
+        x = self._check_inputs(X, argument="X")
         q = self.prior.num_outputs
         targets = self._check_targets(y, chosen, x.shape[0], q, caller="leave_one_out")
         if chosen.noise((x.shape[0], q)) is None:
@@ -289,10 +289,13 @@ class Posterior(eqx.Module):
         for its prior. Time: that of `predict`.
         """
         x, linear = self._check_inputs(x), self._through(of)
+        # Functions, their smooth parts and their noise at n inputs, and coordinates.
+        each = itemsize(self.scale.dtype) * (4 * x.shape[0] * linear.model.num_outputs(x) + self.scale.shape[0])
+        check_fits(num_samples, each, "Posterior.sample: num_samples")
         seen = _see(linear, x, resolve_budget(None))
         return jnp.moveaxis(_sample(linear, x, seen, key, np.arange(num_samples)), 1, 0)
 
-    @checked(traceable=True)
+    @checked(traceable=True, ranges={"num_samples": Range("1 or more", least=1, most=10**7)})
     def predict_proba(
         self,
         x: ArrayLike,
@@ -322,11 +325,11 @@ class Posterior(eqx.Module):
             total += jnp.sum(link(_sample(self._linear_model, x, seen, key, part)), axis=1)
         return total / num_samples
 
-    def _check_inputs(self, x):
-        x = self.model.check_inputs(x, argument="x")
+    def _check_inputs(self, x, *, argument: str = "x"):
+        x = self.model.check_inputs(x, argument=argument)
         if x.shape[1:] != (wanted := self.context_points.shape[1:]):
             raise ValueError(
-                f"x has rows of shape {x.shape[1:]}, but the model was fitted to {wanted}; pass the same columns"
+                f"{argument} has rows of shape {x.shape[1:]}, but the model was fitted to {wanted}; pass the same columns"
             )
         return x
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _RESOLUTION = 300
 _SLOPE = partial(0)
 # None are drawn of zero.
-_SAMPLES = {"num_samples": Range("0 or more", least=0)}
+_SAMPLES = {"num_samples": Range("0 or more", least=0, most=1000)}
 
 
 @checked(finite=True, ranges=_SAMPLES)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fsplaplace.arguments import checked
 from fsplaplace.host import write_atomically
 from fsplaplace.studio._page import studio_page
 
@@ -15,6 +16,7 @@ from fsplaplace.studio._page import studio_page
 MOST_ROWS = 2000
 
 
+@checked
 def write_studio(
     page: str | Path, table: str | Path | None = None, *, target: str | list[str] | None = None, show: bool = False
 ) -> Path:
