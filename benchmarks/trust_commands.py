@@ -6,6 +6,7 @@ traceback, *silent* if nothing is said of what is wrong.
 """
 
 import contextlib
+import ctypes
 import io
 import json
 import os
@@ -211,8 +212,8 @@ def hosts(folder: Path) -> list[dict[str, Any]]:
         _process("closed pipe", listing, {}, refused=False, close_output=True),
         _process("no home", listing, {"HOME": "/nonexistent", "XDG_CACHE_HOME": "/nonexistent"}, refused=False),
         _process("full disk", [*predict, str(folder / "full.csv")], {}, refused=True, limit=100),
-        _process("read-only folder", [*predict, str(unwritable / "p.csv")], {}, refused=True, as_nobody=True),
-        _process("unwritable home", ["data", "fetch", "co2"], {"HOME": str(unwritable), "FSPLAPLACE_DATA": ""}, refused=True, as_nobody=True),
+        _process("read-only folder", [*predict, str(unwritable / "p.csv")], {}, refused=True, held_by_permissions=True),
+        _process("unwritable home", ["data", "fetch", "co2"], {"HOME": str(unwritable), "FSPLAPLACE_DATA": ""}, refused=True, held_by_permissions=True),
     ]  # fmt: skip
     left = [path for path in folder.rglob("*.part")] + ([folder / "full.csv"] if (folder / "full.csv").exists() else [])
     found.append({"case": "after the full disk no half file is left", "outcome": "silent" if left else "right", "message": str(left or ""), "seconds": 0.0})  # fmt: skip
@@ -222,16 +223,15 @@ def hosts(folder: Path) -> list[dict[str, Any]]:
 
 def _process(
     name: str, words: list[str], environment: dict[str, str], *, refused: bool, close_output: bool = False, limit: int | None = None,
-    as_nobody: bool = False, stdin: int | None = None,
+    held_by_permissions: bool = False, stdin: int | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     def prepare():
         if limit is not None:
             # A file may have so many bytes: what comes after is what a full disk says.
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-        if as_nobody and os.getuid() == 0:
-            os.setgroups([])
-            os.setgid(65534)
-            os.setuid(65534)
+        if held_by_permissions and os.getuid() == 0:
+            # An administrator writes anywhere, unless the process gives that up (PR_CAPBSET_DROP of CAP_DAC_OVERRIDE).
+            ctypes.CDLL(None).prctl(24, 1)
 
     code, began = "from fsplaplace.cli import main; main()", time.perf_counter()
     with subprocess.Popen(

@@ -107,9 +107,15 @@ def documented(case: Case) -> bool:
         return True  # it works there
     if name in ("operators.partial", "operators.output", "Partial().over") and value in ("10**9", "10**30"):
         return True  # whether there is such a column is known when the operator meets inputs
+    if name == "experiments.reproduce" and argument == "out":
+        return value in ("a directory", "in no directory")  # it is made
+    if name == "botorch.FSPModel" and argument == "steps":
+        return value == "0"  # untrained features, the default
+    if name == "Observation" and argument == "y" and value == "four axes":
+        return True  # the likelihood says what it wants when it is used
     if argument == "also" and value == "empty":
         return True  # no further observations
-    if name == "cache_programs" and value == "in no directory":
+    if name == "cache_programs" and value in ("in no directory", "a directory"):
         return True  # it is made
     if name.startswith("methods.") and argument == "context_points":
         return True  # looked at when `fit` is called, together with X
@@ -191,6 +197,7 @@ def world(_kept: list = []) -> World:  # noqa: B006 - built once in a process
         examples["MAP"] = _point_estimate()
         fitted = examples["MAP"].fit(model, X, y, likelihood, key=jr.key(0))
         examples["LinearisedPosterior"] = fitted
+        examples["LabelsOfMethod"] = dataclasses.replace(fitted, likelihood=fsp.likelihoods.Bernoulli())
         examples["Partial"] = values["operator"]
     _kept.append(World(values, examples))
     return _kept[0]
@@ -218,6 +225,7 @@ _SPECIAL: dict[str, dict[str, Any]] = {
     "datasets.verify": {"name": lambda: "ocean"}, "datasets.load": {"name": lambda: "ocean"},
     "datasets.entry": {"name": lambda: "ocean"},
     "experiments.reproduce": {"out": lambda: world().values["path"].parent, "preset": lambda: "none of them"},
+    "FSPClassifier().fit": {"y": lambda: world().values["labels"]},
     "MAP().fit": {"steps": lambda: 1}, "studio.linked": {"name": lambda: "main"},
     "operators.linear": {"function": lambda: lambda f: f}, "operators.nonlinear": {"function": lambda: lambda f: f},
     "Partial().map": {"function": lambda: abs},

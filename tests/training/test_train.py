@@ -333,7 +333,7 @@ def test_an_interrupt_is_heard_within_a_chunk(tmp_path, monkeypatch, kept):
 
     monkeypatch.setattr(train_module._Loop, "_learn", interrupt)
     with pytest.raises(KeyboardInterrupt) as caught:
-        train(*problem(), X, Y, steps=100, num_context=5, checkpoint=path if kept else None)
+        train(*problem(), steps=100, num_context=5, checkpoint=path if kept else None)
     assert len(pieces) == 3
     (note,) = caught.value.__notes__
     assert ("holds the last finished 100 steps" in note) is kept

@@ -37,7 +37,7 @@ RANGES: dict[str, Range] = {
     **dict.fromkeys(
         (
             "steps", "num_samples", "num_points", "num_units",
-            "max_steps", "passes", "patience", "restarts", "exact_rows",
+            "max_steps", "patience", "restarts", "exact_rows",
             "n_samples", "rounds", "seeds",
         ),
         _COUNT,
@@ -48,6 +48,7 @@ RANGES: dict[str, Range] = {
         _counts("1 or more", 1, 10**6),
     ),
     **dict.fromkeys(("num_context", "num_posterior_context", "num_inducing"), _counts("1 or more", 1, 10**7)),
+    "passes": _counts("1 or more", 1, 1000),
     "batch_size": _counts("1 or more, or None for all rows", 1),
     "rank": _counts("1 or more, or None for no limit", 1),
     "neighbours": _counts("1 or more, or None for any row", 1),

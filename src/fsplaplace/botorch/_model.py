@@ -169,6 +169,8 @@ class FSPModel(Model, FantasizeMixin):
             posterior_transform: of BoTorch.
         """
         if output_indices is not None:
+            if not output_indices:
+                raise ValueError("FSPModel.posterior: output_indices is empty; pass at least one number of an output")
             return self.subset_output(output_indices).posterior(
                 X, observation_noise=observation_noise, posterior_transform=posterior_transform
             )
@@ -216,6 +218,8 @@ class FSPModel(Model, FantasizeMixin):
     @checked
     def subset_output(self, idcs: list[int]) -> "FSPModel":
         """The model of some of the outputs."""
+        if not idcs:
+            raise ValueError("FSPModel.subset_output: idcs is empty; pass at least one number of an output")
         if any(not -self.num_outputs <= index < self.num_outputs for index in idcs):
             raise ValueError(f"subset_output: idcs is {idcs}, but the model has {self.num_outputs} outputs")
         kept = list(range(self._posterior.prior.num_outputs)) if self._outputs is None else self._outputs

@@ -21,7 +21,7 @@ from fsplaplace.estimators._approximate import approximate
 from fsplaplace.estimators._kernels import kernel_by_name
 from fsplaplace.estimators._pickle import FunctionPickler
 from fsplaplace.estimators._rows import Scale, WeightedRows, padded_size
-from fsplaplace.host import host_generator, ready_to_compute, to_double
+from fsplaplace.host import check_fits, host_generator, ready_to_compute, to_double
 from fsplaplace.laplace import Posterior, Verdict
 from fsplaplace.likelihoods import Gaussian, Likelihood
 from fsplaplace.methods import FunctionPosterior
@@ -154,7 +154,8 @@ class FSPEstimator(BaseEstimator):
             return validate_data(self, X, y, dtype=np.float64, **options)
         except (TypeError, ValueError) as error:
             kind = TypeError if isinstance(error, TypeError) else ValueError
-            raise kind(f"{type(self).__name__}: {'X' if isinstance(y, str) else 'X or y'}: {error}") from error
+            alone = isinstance(y, str) and y == "no_validation"
+            raise kind(f"{type(self).__name__}: {'X' if alone else 'X or y'}: {error}") from error
 
     def _check_readable(self, **arrays: Any) -> None:
         """Refuse what scikit-learn would take for numbers without a word: dates, and values under a mask."""
@@ -183,6 +184,7 @@ class FSPEstimator(BaseEstimator):
     def _functions(self, X, n_samples: int, random_state) -> Float[np.ndarray, "s n q"]:
         """Functions drawn from the posterior, in the network's units."""
         x, count = self._points(X)
+        check_fits(n_samples, 64 * len(x), f"{type(self).__name__}.sample_y: n_samples")
         seed = check_random_state(random_state).randint(np.iinfo(np.int32).max)
         with jax.enable_x64(True):
             draws = self._double_posterior().sample(x, key=jr.key(seed), num_samples=n_samples)

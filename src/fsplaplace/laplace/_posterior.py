@@ -15,7 +15,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, UInt32
 from numpy.typing import ArrayLike
 
-from fsplaplace.arguments import KeyLike, Range, checked
+from fsplaplace.arguments import KeyLike, Range, check_squares, checked
 from fsplaplace.host import check_fits, itemsize, pad_rows, resolve_budget, rows_of_data, to_device
 from fsplaplace.laplace import _choices
 from fsplaplace.laplace._conditioning import condition
@@ -345,6 +345,9 @@ class Posterior(eqx.Module):
                 f"Posterior.{caller}: what is predicted has {width} outputs, but {type(likelihood).__name__} needs {wanted} for this "
                 "y; change the shape of y"
             )
+        if targets.dtype.kind == "f":
+            with np.errstate(over="ignore"):  # what is too large is refused in the next line
+                check_squares(np.asarray(targets).astype(self.scale.dtype), f"Posterior.{caller}: y")
         return targets
 
     @property

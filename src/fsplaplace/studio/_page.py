@@ -12,6 +12,8 @@ from fsplaplace._version import __version__
 from fsplaplace.arguments import checked
 
 _IMPORT = re.compile(r'^import \{([^}]*)\} from "\./([\w-]+)\.mjs";\n', re.MULTILINE)
+# What the page reads of the data that it opens with.
+_GIVEN = ("file", "text", "rows", "targets")
 _EXPORT = re.compile(r"^export (?:async )?(?:function|class|const) (\w+)", re.MULTILINE)
 
 
@@ -30,6 +32,10 @@ def studio_page(given: Mapping[str, Any] | None = None) -> str:
         >>> "<script src" in page or "http://" in page or "https://" in page
         False
     """
+    if given is not None and (lacking := [name for name in _GIVEN if name not in given]):
+        raise ValueError(
+            f"studio_page: given lacks {', '.join(map(repr, lacking))}; pass all of {', '.join(_GIVEN)}, or None"
+        )
     style, script = _part("style.css"), linked("main")
     policy = "; ".join(
         [
