@@ -1,7 +1,6 @@
 """The reference that every choice is judged by: the prior, and the exact Gaussian process, off the context set."""
 
 import math
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import equinox as eqx
@@ -13,7 +12,7 @@ from scipy.linalg import solve_triangular
 from fsplaplace.host import in_float64, to_device
 from fsplaplace.laplace import _choices
 from fsplaplace.laplace._choices import Treatment
-from fsplaplace.laplace._features import View, normalise
+from fsplaplace.laplace._features import Normalised, normalise
 from fsplaplace.laplace._observed import Observed
 from fsplaplace.laplace._problem import Places, Problem, evenly
 from fsplaplace.operators import value
@@ -108,23 +107,14 @@ class Reference(NamedTuple):
         """The rows of the sample, kind by kind: where `divergence` needs features besides the judged points."""
         return () if self.sample is None else self.sample.parts
 
-    def compared(self, seen: View, places: Places) -> View:
-        """Of what is seen in all places, the judged points and then the witnesses."""
-        return seen.rows(self.compared_rows(places))
-
     def compared_rows(self, places: Places) -> Int[np.ndarray, " k"]:
         """Where the judged points and then the witnesses are among the stacked points of all places."""
         guards, context = places.slice("guard"), places.slice("context")
         return np.concatenate([guards.start + self.judged, context.start + self.witnesses])
 
-    def compared_points(self, places: Places) -> Float[np.ndarray, "k ..."]:
-        """The judged points and then the witnesses: where means are compared."""
-        return np.concatenate([self.points, places.context[self.witnesses]])
-
     def covariance_error(self, features: Float[np.ndarray, "gq r"]) -> float:
         """How far the covariance implied by features at the judged points is from the prior's, in the Frobenius norm."""
-        features = normalise(features, np.diagonal(self.covariance)).features
-        return float(np.linalg.norm(features @ features.T - self.covariance))
+        return self._error(normalise(features, np.diagonal(self.covariance)).features)
 
     def divergence(self, features: Float[np.ndarray, "kq r"], missed: Treatment) -> Divergence:
         r"""Divergence between the exact process and the model $\mu + a \Phi z$, both conditioned on the sample, for a new
@@ -134,31 +124,23 @@ class Reference(NamedTuple):
             features: $\Phi$ at the judged points and then of the `sample_parts`, as pulled back.
             missed: how prior variance that they miss is treated.
         """
-        sample = self.sample
-        assert sample is not None
-        size, offset = self.covariance.shape[0], sample.stated.mean
-        features, unexplained = normalise(features, sample.stated.variance)
-        seen, noise = features[size:], sample.noise
-        if missed == "noise":
-            noise = noise + unexplained[size:]
-        weighted = seen / noise[:, None]
-        lower = np.linalg.cholesky(np.eye(features.shape[1]) + weighted.T @ seen)
-        whitened = solve_triangular(lower, features.T, lower=True, check_finite=False)
-        residual = solve_triangular(lower, weighted.T @ (sample.targets - offset[size:]), lower=True)
-        variance = np.sum(whitened**2, axis=0)
-        if missed == "function":
-            carried = np.sum(features**2, axis=1)
-            unexplained = unexplained * np.divide(variance, carried, out=np.ones_like(carried), where=carried > 0)
-        found = Moments(offset + residual @ whitened, variance + unexplained)
-        return divergence(sample.exact, found, sample.new_noise)
+        assert self.sample is not None
+        return _divergence_on(self.sample, normalise(features, self.sample.stated.variance), missed)
 
     def best_treatment(self, features: Float[np.ndarray, "kq r"], treatments: tuple[Treatment, ...]) -> Treatment:
-        """How missed variance is treated: what loses less log predictive density, or the first if nobody can say."""
+        """How missed variance is treated: what loses less log predictive density, or the first if nobody can say.
+
+        Args:
+            features: at the judged points and then of the `sample_parts`, as pulled back.
+            treatments: to choose from.
+        """
         if len(treatments) == 1 or self.sample is None:
             return treatments[0]
-        return min(treatments, key=lambda each: self.divergence(features, each).forward)
+        normalised = normalise(features, self.sample.stated.variance)
+        losses = [_divergence_on(self.sample, normalised, each).forward for each in treatments]
+        return treatments[int(np.argmin(losses))]
 
-    def best_ridge(self, candidates: Iterable[Float[np.ndarray, "kq r"]], treatments: tuple[Treatment, ...]) -> int:
+    def best_ridge(self, candidates: Float[np.ndarray, "c kq r"], treatments: tuple[Treatment, ...]) -> int:
         """The position of the candidate whose covariance is closest to the prior's, of those which diverge about as little
         as any from the exact process if there is one.
 
@@ -166,16 +148,17 @@ class Reference(NamedTuple):
             candidates: features at the judged points and then of the `sample_parts`, for each ridge.
             treatments: of missed variance; each candidate has the better of them.
         """
-        divergences, errors = [], []
-        for features in candidates:
-            errors.append(self.covariance_error(features[: self.covariance.shape[0]]))
-            if self.sample is not None:
-                found = [self.divergence(features, each) for each in treatments]
-                divergences.append(min(found, key=lambda each: each.forward).symmetric)
-        if not divergences:
+        size, sample = self.covariance.shape[0], self.sample
+        stated = np.diagonal(self.covariance) if sample is None else sample.stated.variance
+        normalised = [Normalised(*each) for each in zip(*normalise(candidates, stated), strict=True)]
+        errors = [self._error(each.features[:size]) for each in normalised]
+        if sample is None:
             return int(np.argmin(errors))
-        as_good = np.array(divergences) <= _choices.AS_GOOD * min(divergences)
-        return int(np.argmin(np.where(as_good, errors, np.inf)))
+        found = [[_divergence_on(sample, each, missed) for missed in treatments] for each in normalised]
+        return closest_of_best([min(each).symmetric for each in found], errors)
+
+    def _error(self, features: Float[np.ndarray, "gq r"]) -> float:
+        return float(np.linalg.norm(features @ features.T - self.covariance))
 
 
 def reference_at(problem: Problem, places: Places, observed: tuple[Observed, ...] | None = None) -> Reference:
@@ -296,7 +279,7 @@ def _joint(problem: Problem, where: Float[np.ndarray, "k ..."], given: list[_Giv
     prior = problem.prior
     if problem.of_values:
         everywhere = np.concatenate([where, given[0].inputs])
-        return _Joint(moments.mean(prior, everywhere).ravel(), moments.covariance(prior, everywhere))
+        return _Joint(*moments.joint(prior, everywhere))
     parts = [(value, where), *((part.kind.operator, part.inputs) for part in given)]
     means = [moments.mean(prior, where), *(part.kind.mean(part.inputs) for part in given)]
     return _Joint(np.concatenate([each.ravel() for each in means]), moments.covariance_of(prior, parts))
@@ -397,10 +380,35 @@ def near_data(problem: Problem, points: Float[np.ndarray, "k ..."]) -> Moments:
     for point, relation in zip(points, related, strict=True):
         near = np.argpartition(-relation, most - 1)[:most]
         where = np.concatenate([point[None], given.inputs[near]])
-        joint = _Joint(moments.mean(prior, where).ravel(), moments.covariance(prior, where))
+        joint = _Joint(*moments.joint(prior, where))
         process = joint.given(q + np.arange(most * q), targets[near].ravel(), noise[near].ravel())
         found.append(Moments(process.mean[:q], process.variance[:q]))
     return Moments(*(np.concatenate(part) for part in zip(*found, strict=True)))
+
+
+def closest_of_best(divergences: list[float], errors: list[float]) -> int:
+    """The position of the smallest error among divergences that are about as low as any."""
+    as_good = np.array(divergences) <= _choices.AS_GOOD * min(divergences)
+    return int(np.argmin(np.where(as_good, errors, np.inf)))
+
+
+def _divergence_on(sample: Sample, normalised: Normalised, missed: Treatment) -> Divergence:
+    """`Reference.divergence` for features that are normalised already."""
+    features, unexplained = normalised
+    size, offset = features.shape[0] - sample.targets.size, sample.stated.mean
+    seen, noise = features[size:], sample.noise
+    if missed == "noise":
+        noise = noise + unexplained[size:]
+    weighted = seen / noise[:, None]
+    lower = np.linalg.cholesky(np.eye(features.shape[1]) + weighted.T @ seen)
+    whitened = solve_triangular(lower, features.T, lower=True, check_finite=False)
+    residual = solve_triangular(lower, weighted.T @ (sample.targets - offset[size:]), lower=True)
+    variance = np.sum(whitened**2, axis=0)
+    if missed == "function":
+        carried = np.sum(features**2, axis=1)
+        unexplained = unexplained * np.divide(variance, carried, out=np.ones_like(carried), where=carried > 0)
+    found = Moments(offset + residual @ whitened, variance + unexplained)
+    return divergence(sample.exact, found, sample.new_noise)
 
 
 def divergence(exact: Moments, found: Moments, noise: float | Float[np.ndarray, " kq"]) -> Divergence:
