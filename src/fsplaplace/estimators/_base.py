@@ -104,7 +104,7 @@ class FSPEstimator(BaseEstimator):
         self.prior_ = prior
         self.posterior_ = approximate(
             self.method, model, prior, likelihood, context, rows,
-            steps=self.steps, num_context=self.num_context, width=self._width(), key=fit_key, progress=self.progress,
+            steps=self.steps, num_context=self.num_context, key=fit_key, progress=self.progress,
         )  # fmt: skip
         self.verdict_ = _verdict(self.posterior_, notes)
 
@@ -143,10 +143,6 @@ class FSPEstimator(BaseEstimator):
         if not _is_widths(self.network):
             return as_model(self.network)
         return as_model(mlp(list(self.network), prior=prior, context=context, key=key, activation=tanh))
-
-    def _width(self) -> int | None:
-        """Of a network that was chosen here."""
-        return self.held_.hidden[0] if isinstance(self.network, str) and self.held_.hidden else None
 
     def _validated(self, X: Any, y: Any = "no_validation", **options: Any) -> Any:
         """scikit-learn's own checks; what NumPy says to them does not name an argument, so that it is put in front."""
