@@ -152,7 +152,7 @@ class FSPEstimator(BaseEstimator):
     def _names(self) -> tuple[str, ...]:
         """Of the columns; x0, x1 and so on if they have none."""
         given = getattr(self, "feature_names_in_", None)
-        return Columns.numbered(self.n_features_in_).names if given is None else tuple(map(str, given))
+        return Columns.numbered(self.input_scale_.std.size).names if given is None else tuple(map(str, given))
 
     def _validated(self, X: Any, y: Any = "no_validation", **options: Any) -> Any:
         """scikit-learn's own checks; what NumPy says to them does not name an argument, so that it is put in front."""

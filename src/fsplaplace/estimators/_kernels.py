@@ -79,9 +79,9 @@ def kernel_by_name(
 def _built(expression: Expression, columns: Columns, ard: bool) -> AbstractKernel:
     match expression:
         case Sum(terms):
-            return SumKernel(kernels=[_built(term, columns, ard) for term in terms])
+            return SumKernel(kernels=tuple(_built(term, columns, ard) for term in terms))
         case Product(factors):
-            return ProductKernel(kernels=[_built(factor, columns, ard) for factor in factors])
+            return ProductKernel(kernels=tuple(_built(factor, columns, ard) for factor in factors))
         case Single():
             return _single(expression, columns, ard)
 
