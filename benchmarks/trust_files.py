@@ -342,7 +342,7 @@ def _table_model(folder: Path) -> dict[str, Sample]:
     table.write_text("a,b,c\n" + "".join(f"{a},{b},{a * b}\n" for a, b in X))
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
-        _tables.fit_table(table, "c", "rbf", folder, 0.2, 1, 0, True)
+        _tables.fit_table(table, folder, _tables.Wanted("c", kernel="rbf", steps=1, quiet=True))
 
     def read() -> list[np.ndarray]:
         with contextlib.redirect_stdout(io.StringIO()):

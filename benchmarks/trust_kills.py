@@ -207,6 +207,9 @@ def _fit(folder: Path, count: int, wait: float) -> dict[str, Any]:
         from fsplaplace import cache_programs, estimators
         from fsplaplace.cli import _tables
 
+        def wanted(seed: int) -> _tables.Wanted:
+            return _tables.Wanted("c", kernel="rbf", steps=1, seed=seed, quiet=True)
+
         cache_programs(folder / "programs")
         kept, real = folder / f"model-{seed}.pickle", estimators.FSPRegressor.fit
 
@@ -218,10 +221,10 @@ def _fit(folder: Path, count: int, wait: float) -> dict[str, Any]:
 
         estimators.FSPRegressor.fit = fit_once
         if rounds > 1:
-            _tables.fit_table(table, "c", "rbf", folder / "elsewhere", 0.2, 1, seed, True)
+            _tables.fit_table(table, folder / "elsewhere", wanted(seed))
         ready()
         for turn in range(rounds):
-            _tables.fit_table(table, "c", "rbf", out, 0.2, 1, (seed + turn) % 2, True)
+            _tables.fit_table(table, out, wanted((seed + turn) % 2))
 
     for seed in (1, 0):
         assert _in_fork(lambda ready, seed=seed: fit(seed, ready), kill_within=None)

@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 import math
 import tempfile
+import uuid
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -83,7 +84,7 @@ WRONG: dict[str, dict[str, Callable[[], Any]]] = {
         "function": lambda: len,
     },
     "path": {"3": lambda: 3, "None": lambda: None, "list": lambda: [], "a directory": tempfile.gettempdir,
-             "in no directory": lambda: "/nowhere/at/all/file"},
+             "in no directory": lambda: f"{tempfile.gettempdir()}/missing-{uuid.uuid4()}/file"},
     "function": {"3": lambda: 3, "text": lambda: "x", "list": lambda: []},
     "sequence": {"None": lambda: None, "3": lambda: 3, "text": lambda: "ab", "objects": lambda: [object()], "empty": lambda: []},
     "text": {"3": lambda: 3, "None": lambda: None, "list": lambda: ["a"], "bytes": lambda: b"a"},

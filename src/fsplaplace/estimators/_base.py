@@ -18,7 +18,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, chec
 from fsplaplace.arguments import check_parameters, check_readable, check_squares
 from fsplaplace.context import Data, Mixture, Sampler, around
 from fsplaplace.estimators._approximate import approximate
-from fsplaplace.estimators._kernels import kernel_by_name
+from fsplaplace.estimators._kernels import Columns, kernel_by_name
 from fsplaplace.estimators._pickle import FunctionPickler
 from fsplaplace.estimators._rows import Scale, WeightedRows, padded_size
 from fsplaplace.host import check_fits, host_generator, ready_to_compute, to_double
@@ -104,13 +104,14 @@ class FSPEstimator(BaseEstimator):
         self.prior_ = prior
         self.posterior_ = approximate(
             self.method, model, prior, likelihood, context, rows,
-            steps=self.steps, num_context=self.num_context, width=self._width(), key=fit_key, progress=self.progress,
+            steps=self.steps, num_context=self.num_context, key=fit_key, progress=self.progress,
         )  # fmt: skip
         self.verdict_ = _verdict(self.posterior_, notes)
 
     def _prior(self, rows: WeightedRows, likelihood: Likelihood, num_outputs: int, key: PRNGKeyArray):
         """The prior, the likelihood's noise, and what was said: by marginal likelihood unless there is nothing to fit."""
-        kernel = kernel_by_name(self.kernel, rows.X.shape[1], ard=self.ard)
+        columns = Columns(self._names(), self.input_scale_.std, float(np.mean(self.target_scale_.std)))
+        kernel = kernel_by_name(self.kernel, rows.X.shape[1], ard=self.ard, columns=columns)
         prior = Prior(kernel, num_outputs=num_outputs)
         if not (self.fit_prior and np.any(np.ptp(rows.y, axis=0) > 0)):
             return prior, likelihood, ()
@@ -144,9 +145,10 @@ class FSPEstimator(BaseEstimator):
             return as_model(self.network)
         return as_model(mlp(list(self.network), prior=prior, context=context, key=key, activation=tanh))
 
-    def _width(self) -> int | None:
-        """Of a network that was chosen here."""
-        return self.held_.hidden[0] if isinstance(self.network, str) and self.held_.hidden else None
+    def _names(self) -> tuple[str, ...]:
+        """Of the columns; x0, x1 and so on if they have none."""
+        given = getattr(self, "feature_names_in_", None)
+        return Columns.numbered(self.input_scale_.std.size).names if given is None else tuple(map(str, given))
 
     def _validated(self, X: Any, y: Any = "no_validation", **options: Any) -> Any:
         """scikit-learn's own checks; what NumPy says to them does not name an argument, so that it is put in front."""

@@ -25,8 +25,9 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
     miss some of the kernel, the noise grows to what their evidence prefers.
 
     Args:
-        kernel: "rbf", "matern12", "matern32", "matern52", "rational_quadratic", "periodic", "linear", a sum such as
-            "linear+matern32", or a GPJax kernel.
+        kernel: "rbf", "matern12", "matern32", "matern52", "rational_quadratic", "periodic", "linear"; sums and products of
+            these such as "linear + periodic(1) * rbf", whose numbers are in the units of the columns (a period, else a length
+            scale) and are kept, and which may name columns, as in `rbf("age")`; or a GPJax kernel.
         ard: one length scale per input.
         network: widths of the hidden layers; "auto" for two layers of 50 to 200, the narrowest that is large enough for the
             fitted prior (see `fsplaplace.holds`); or any network that `fsplaplace.as_model` accepts, with one output per target.
