@@ -62,7 +62,7 @@ def commands(folder: Path) -> Iterator[Command]:
     wrong = {
         "fit": {
             "--steps": ["0", "-1", "1.5", "many", "1e400", "nan", "", str(10**30)], "--seed": ["-1", "1.5", "x", str(2**40)],
-            "--test-fraction": ["-0.1", "0.95", "x", "nan", "inf"], "--kernel": ["unknown", "", "RBF", "3"],
+            "--test-fraction": ["-0.1", "0.95", "x", "nan", "inf"], "--kernel": ["unknown", "", "rbf rbf", "3", "rbf + ", "periodic("],
             "--target": ["z", "", "a,b"], "--out": [str(folder / "file"), "/proc/none", "/dev/null"],
         },
         "demo": {"--steps": ["0", "-1", "x"], "--out": [str(folder / "file")]},

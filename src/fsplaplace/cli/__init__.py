@@ -13,7 +13,7 @@ except ImportError as error:  # pragma: no cover - only where the extra is missi
 from rich.console import Console
 
 from fsplaplace._version import __version__
-from fsplaplace.cli._errors import user_errors
+from fsplaplace.cli._errors import flush_output, user_errors
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -42,7 +42,10 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             # In a locale without these letters they are printed as question marks, instead of an error.
             stream.reconfigure(errors="replace")
-    app()
+    try:
+        app()
+    finally:
+        flush_output()
 
 
 @app.callback(invoke_without_command=True)

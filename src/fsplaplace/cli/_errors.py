@@ -31,12 +31,24 @@ def user_errors(*, writes: Path | None = None, kept: str = "") -> Iterator[None]
         print(f"interrupted; {_written(writes, began, kept)}", file=sys.stderr)
         raise typer.Exit(130) from None
     except BrokenPipeError:
-        # Who reads the output has seen enough, as `head` has; Python would complain when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         raise typer.Exit(141) from None
     except _USER as error:
         print(f"error: {_sentence(error)}", file=sys.stderr)
         raise typer.Exit(1) from error
+
+
+def flush_output() -> None:
+    """Write what is left of the output; nobody may be reading any more."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _drop_output()
+
+
+def _drop_output() -> None:
+    """Who reads the output has seen enough, as `head` has; Python would complain when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _written(place: Path | None, began: int, kept: str) -> str:

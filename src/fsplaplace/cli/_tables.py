@@ -103,7 +103,9 @@ def estimator(wanted: Wanted, columns: Sequence[Column]) -> FSPRegressor:
         options["steps"] = wanted.steps
     if wanted.kernel is not None or wanted.period is not None:
         default = FSPRegressor().kernel
-        options["kernel"] = kernel_text(wanted.kernel or str(default), wanted.period, columns)
+        options["kernel"] = kernel_text(
+            str(default) if wanted.kernel is None else wanted.kernel, wanted.period, columns
+        )
     return FSPRegressor(**options)
 
 

@@ -54,6 +54,8 @@ def reproduce(
 
     Returns the content of the result file.
     """
+    if tasks is not None and not tasks:
+        raise ValueError("reproduce: tasks is empty; pass at least one, or None for all")
     if preset not in experiment.presets:
         raise ValueError(f"{experiment.name} has no preset {preset!r}; pass one of {', '.join(experiment.presets)}")
     settings = dict(experiment.presets[preset])

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import export as jax_export
 
 from fsplaplace.arguments import checked
-from fsplaplace.host import write_atomically
+from fsplaplace.host import check_target, write_atomically
 from fsplaplace.likelihoods import Bernoulli, Categorical
 
 _PLATFORMS = ("cpu", "cuda", "tpu")
@@ -44,6 +44,7 @@ def export(posterior: Any, path: str | Path, *, platforms: Sequence[str] | None 
         >>> fsp.export(posterior, directory / "posterior.jaxprogram", platforms=["cpu"])
         ('cpu',)
     """
+    check_target(path)
     if not hasattr(posterior, "context_points"):
         raise TypeError(
             f"export: {type(posterior).__name__} is not a posterior of fsplaplace.laplace; pass one, or write others with save"

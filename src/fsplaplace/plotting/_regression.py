@@ -159,7 +159,10 @@ def plot_derivative(
 
 def _grid(posterior: Any, X: Any, x: Any, name: str) -> np.ndarray:
     if x is not None:
-        return np.sort(np.asarray(x, dtype=float).reshape(-1, 1), axis=0)
+        places = np.asarray(x, dtype=float)
+        if places.ndim > 2 or places.shape[1:] not in ((), (1,)):
+            raise ValueError(f"{name}: x has shape {places.shape}; pass places on a line, (n,) or (n, 1)")
+        return np.sort(places.reshape(-1, 1), axis=0)
     points = inputs_of(posterior, X, 1, name)
     return np.linspace(points.min(), points.max(), _RESOLUTION)[:, None]
 
