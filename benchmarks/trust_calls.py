@@ -162,7 +162,7 @@ def _kind(parameter: inspect.Parameter) -> str | None:
     like_arrays = typing.get_args(numpy.typing.ArrayLike)
     if all(member in members for member in like_arrays):
         # An array among other things, such as a function or batches: only what is no array at all is wrong for sure.
-        return "array" if len(members) == len(like_arrays) else None
+        return "array" if len(members) == len(like_arrays) else "array or other"
     if len(members) != 1:
         return "path" if set(members) == {str, Path} else None
     (member,) = members

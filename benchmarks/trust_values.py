@@ -79,6 +79,11 @@ WRONG: dict[str, dict[str, Callable[[], Any]]] = {
         "function": lambda: len, "torch with gradient": _torch_with_gradient, "bfloat16": _half_precision, "masked": _masked,
         **{name: (lambda make=make: make(__import__("numpy"))) for name, make in _NUMPY.items()},
     },
+    # What no list of batches and no function is either.
+    "array or other": {
+        "torch with gradient": _torch_with_gradient, "bfloat16": _half_precision, "masked": _masked,
+        **{name: (lambda make=_NUMPY[name]: make(__import__("numpy"))) for name in ("complex numbers", "dates", "texts", "objects")},
+    },
     "object": {
         "None": lambda: None, "3": lambda: 3, "text": lambda: "x", "list": lambda: [], "class": lambda: dict,
         "function": lambda: len,

@@ -54,6 +54,8 @@ def check_squares(values: np.ndarray, argument: str) -> None:
     """Refuse numbers whose squares overflow: distances, norms and variances of them would be infinite."""
     if values.dtype.kind == "f" and values.size:
         largest = float(np.max(np.abs(values)))
+        if math.isnan(largest):
+            raise ValueError(f"{argument} has NaN values; remove those rows")
         if not largest <= math.sqrt(float(np.finfo(values.dtype).max)) / 100:
             raise ValueError(
                 f"{argument} has values up to {largest:.3g}, whose squares {values.dtype} cannot hold; divide {argument} by a "

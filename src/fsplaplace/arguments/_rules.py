@@ -78,6 +78,9 @@ class Rule(NamedTuple):
             try:
                 return self._in_range(kind, kind.convert(value), where)
             except _Refused as refused:
+                if kind.convert is _numbers and hasattr(value, "__array__"):
+                    # An array that loses something as numbers is no list of batches either.
+                    raise refused.error(f"{where} {refused}") from refused
                 refusals.append(refused)
         if self.instance is not None:
             raise TypeError(f"{where} {other_class(self.instance, value)}")

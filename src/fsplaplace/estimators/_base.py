@@ -160,11 +160,22 @@ class FSPEstimator(BaseEstimator):
             raise kind(f"{type(self).__name__}: {'X' if alone else 'X or y'}: {error}") from error
 
     def _check_readable(self, **arrays: Any) -> None:
-        """Refuse what scikit-learn would take for numbers without a word: dates, and values under a mask."""
+        """Refuse what scikit-learn would take for numbers without a word: dates, texts, and values under a mask."""
         for name, values in arrays.items():
+            argument = f"{type(self).__name__}: {name}"
             foreign = isinstance(values, np.ma.MaskedArray) or type(values).__module__.partition(".")[0] == "torch"
-            if foreign or getattr(getattr(values, "dtype", None), "kind", "f") in "mMV":
-                check_readable(values, f"{type(self).__name__}: {name}")
+            # Of a data frame each column has a dtype of its own.
+            columns = getattr(values, "dtypes", None)
+            dtypes = list(columns) if hasattr(columns, "__iter__") else [getattr(values, "dtype", None)]
+            kinds = {getattr(dtype, "kind", "f") for dtype in dtypes}
+            if foreign or kinds & set("mMV"):
+                check_readable(values, argument)
+            if kinds & set("mM"):
+                raise ValueError(
+                    f"{argument} has columns of dates; pass numbers, for instance days since a date of your choice"
+                )
+            if name == "X" and kinds & set("SU"):
+                raise ValueError(f"{argument} holds texts; pass numbers, for instance X.astype(float)")
 
     def _points(self, X) -> tuple[Float[np.ndarray, "k d"], int]:
         """Checked and scaled inputs, padded to a round number of rows, and how many of them there are."""

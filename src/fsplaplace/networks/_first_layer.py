@@ -96,7 +96,7 @@ def matched_first_layer(
         ((20, 1), (20,))
     """
     # Distances between the units' centres are n x n.
-    check_fits(num_units, 16 * num_units, "matched_first_layer: num_units")
+    check_fits(num_units, 16, "matched_first_layer: num_units", power=2)
     pool = pool_of(context, num_units, key)
     weight, bias = draw_units(prior, pool, num_units, host_generator(key)).seen(centre=centre, scale=scale)
     return to_device(weight), to_device(bias)

@@ -48,7 +48,7 @@ def fully_connected(
     key: PRNGKeyArray,
 ) -> MLP:
     """See `mlp`."""
-    check_fits(max(hidden), 16 * max(hidden), "mlp: hidden")
+    check_fits(max(hidden), 16, "mlp: a width of hidden", power=2)
     generator = host_generator(key)
     pool = pool_of(context, hidden[0], key)
     width = num_outputs or prior.num_outputs
