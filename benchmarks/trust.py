@@ -51,9 +51,12 @@ def main():
     parser.add_argument("--minutes", type=float, default=1e6, help="stop then; the same command goes on")
     parser.add_argument("--out", type=Path, default=REPOSITORY / "benchmarks" / "results", help="for JSON and table")
     parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--kinds", nargs="+", choices=list(trust_kills.KILLS), default=list(trust_kills.KILLS), help=argparse.SUPPRESS
+    )
     arguments = parser.parse_args()
     if arguments.part:
-        print(json.dumps(_run_here(arguments.part, arguments.sample)))
+        print(json.dumps(_run_here(arguments.part, arguments.sample, arguments.kinds)))
         return
     os.environ |= {"MPLBACKEND": "agg", "JAX_PLATFORMS": "cpu"}
     began = time.monotonic()
@@ -78,13 +81,10 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
 
 def _measure(part: str, name: str, arguments: argparse.Namespace, deadline: float) -> dict[str, Any] | None:
     """The record of one part; None if the deadline came first."""
+    if part == "kills":
+        return _kills(arguments, deadline)
     if part != "calls":
-        if time.monotonic() >= deadline:
-            return None
-        # A process of its own: memory is that of the part, and forks begin before anything is computed.
-        command = [sys.executable, __file__, "--part", part, "--sample", str(arguments.sample)]
-        printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-        return json.loads(printed.splitlines()[-1])
+        return None if time.monotonic() >= deadline else _in_own_process(part, arguments.sample)
     if arguments.here:
         return trust_calls.summary(trust_calls.here(arguments.sample))
     state = arguments.out / f".trust-{name.replace(' ', '-')}-{arguments.sample}.jsonl"
@@ -97,10 +97,32 @@ def _measure(part: str, name: str, arguments: argparse.Namespace, deadline: floa
     return trust_calls.summary(rows)
 
 
-def _run_here(part: str, sample: int) -> dict[str, Any]:
+def _kills(arguments: argparse.Namespace, deadline: float) -> dict[str, Any] | None:
+    """One kind of work after the other, each kept when it is done."""
+    state = arguments.out / f".trust-kills-{arguments.sample}.json"
+    found = json.loads(state.read_text()) if state.exists() else {"kinds": {}, "seconds": 0.0}
+    for kind in trust_kills.KILLS:
+        if kind in found["kinds"]:
+            continue
+        if time.monotonic() >= deadline:
+            return None
+        new = _in_own_process("kills", arguments.sample, "--kinds", kind)
+        found = {"kinds": found["kinds"] | new["kinds"], "seconds": round(found["seconds"] + new["seconds"], 1)}
+        state.write_text(json.dumps(found))
+    state.unlink()
+    return found
+
+
+def _in_own_process(part: str, sample: int, *more: str) -> dict[str, Any]:
+    """Memory is then that of the part, and forks begin before anything is computed."""
+    command = [sys.executable, "-W", "ignore", __file__, "--part", part, "--sample", str(sample), *more]
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1])
+
+
+def _run_here(part: str, sample: int, kinds: list[str]) -> dict[str, Any]:
     work: dict[str, Callable[[Path], dict[str, Any]]] = {
         "files": lambda place: _files(place, 1 / sample),
-        "kills": lambda place: {"kinds": trust_kills.campaign(place, scale=1 / sample)},
+        "kills": lambda place: {"kinds": trust_kills.campaign(place, scale=1 / sample, kinds=kinds)},
         "commands": lambda place: trust_commands.campaign(place, every=sample),
         "sizes": lambda _: trust_long.sizes(trust_long.FITS // sample),
         "soak": lambda _: trust_long.soak(trust_long.REQUESTS // sample),

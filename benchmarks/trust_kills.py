@@ -17,7 +17,7 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -40,15 +40,13 @@ _NEEDED = (
 _LIMIT_SECONDS = 120
 
 
-def campaign(folder: Path, *, scale: float = 1.0) -> dict[str, Any]:
+def campaign(folder: Path, *, scale: float = 1.0, kinds: Iterable[str] = KILLS) -> dict[str, Any]:
     """Kill, look, go on; for each kind of work the number of kills, of files found old, new or broken, and of works lost."""
     for name in _NEEDED:
         importlib.import_module(name)
     folder.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("MPLBACKEND", "agg")
-    return {
-        name: _KINDS[name](folder / name, max(2, int(count * scale)), wait) for name, (count, wait) in KILLS.items()
-    }
+    return {name: _KINDS[name](folder / name, max(2, int(KILLS[name][0] * scale)), KILLS[name][1]) for name in kinds}
 
 
 def _in_fork(work: Callable[[Callable[[], None]], None], *, kill_within: float | None, generator=None) -> bool:

@@ -165,7 +165,7 @@ class FSPEstimator(BaseEstimator):
             argument = f"{type(self).__name__}: {name}"
             foreign = isinstance(values, np.ma.MaskedArray) or type(values).__module__.partition(".")[0] == "torch"
             # Of a data frame each column has a dtype of its own.
-            columns = getattr(values, "dtypes", None)
+            columns: Any = getattr(values, "dtypes", None)
             dtypes = list(columns) if hasattr(columns, "__iter__") else [getattr(values, "dtype", None)]
             kinds = {getattr(dtype, "kind", "f") for dtype in dtypes}
             if foreign or kinds & set("mMV"):
