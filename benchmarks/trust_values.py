@@ -1,5 +1,6 @@
 """Values for calls: wrong ones by what an argument is, right ones by its name."""
 
+import contextlib
 import dataclasses
 import inspect
 import math
@@ -196,16 +197,19 @@ def world(_kept: list = []) -> World:  # noqa: B006 - built once in a process
         "Mixture": fsp.context.around(X),
     }  # fmt: skip
     examples = {name: example for name, example in built.items() if example is not None}
-    if values["train_X"] is not None:
-        examples["FSPModel"] = _surrogate(values["train_X"], values["train_Y"])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         examples["FSPRegressor"] = fsp.FSPRegressor(**_QUICK_ESTIMATOR).fit(X, y)
         examples["FSPClassifier"] = fsp.FSPClassifier(**_QUICK_ESTIMATOR).fit(X, values["labels"])
-        examples["MAP"] = _point_estimate()
-        fitted = examples["MAP"].fit(model, X, y, likelihood, key=jr.key(0))
-        examples["LinearisedPosterior"] = fitted
-        examples["LabelsOfMethod"] = dataclasses.replace(fitted, likelihood=fsp.likelihoods.Bernoulli())
+        # Older trees have no such rooms.
+        with contextlib.suppress(ImportError):
+            examples["FSPModel"] = _surrogate(values["train_X"], values["train_Y"])
+        with contextlib.suppress(ImportError):
+            examples["MAP"] = _point_estimate()
+            fitted = examples["MAP"].fit(model, X, y, likelihood, key=jr.key(0))
+            examples["LinearisedPosterior"] = fitted
+            examples["LabelsOfMethod"] = dataclasses.replace(fitted, likelihood=fsp.likelihoods.Bernoulli())
+    if values["operator"] is not None:
         examples["Partial"] = values["operator"]
     _kept.append(World(values, examples))
     return _kept[0]
