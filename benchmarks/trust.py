@@ -39,7 +39,7 @@ from trust_calls import module_callables as module_callables
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 BEFORE = "168fc86"
-PARTS = ("calls", "files", "kills", "commands", "sizes", "soak")
+PARTS = ("calls", "files", "kills", "commands", "sizes", "tables", "soak")
 
 
 def main():
@@ -125,6 +125,7 @@ def _run_here(part: str, sample: int, kinds: list[str]) -> dict[str, Any]:
         "kills": lambda place: {"kinds": trust_kills.campaign(place, scale=1 / sample, kinds=kinds)},
         "commands": lambda place: trust_commands.campaign(place, every=sample),
         "sizes": lambda _: trust_long.sizes(trust_long.FITS // sample),
+        "tables": lambda _: trust_long.tables(trust_long.FITS // sample),
         "soak": lambda _: trust_long.soak(trust_long.REQUESTS // sample),
     }
     began = time.monotonic()
@@ -161,19 +162,15 @@ def tables(rows: list[dict[str, Any]]) -> str:
         "error that names the argument. Documented: the documentation says what happens. Obscure: another error. Silent: no error. The "
         "review that began this work found 164 obscure errors and 13 kinds of silence in 646 calls.\n",
     ]
-    writers = {
-        "files": _files_table,
-        "kills": _kills_table,
-        "commands": _commands_table,
-        "sizes": _sizes_table,
-        "soak": _soak_table,
-    }
+    writers = {"files": _files_table, "kills": _kills_table, "commands": _commands_table, "soak": _soak_table}
     calls = [records[name] for name in ("calls before", "calls") if name in records]
     if calls:
         parts += ["## Calls with one wrong value\n", _calls_table(calls)]
     for name, write in writers.items():
         if name in records:
             parts += ["", write(records[name])]
+    if "sizes" in records or "tables" in records:
+        parts += ["", _sizes_table(records)]
     parts += ["", "## Each finding and its test\n", markdown_table(["found", "test"], [[what, f"`tests/{file}::{test}`"] for what, file, test in trust_findings.FINDINGS])]  # fmt: skip
     if calls:
         parts += ["", "## Each callable: clear/documented/obscure/silent\n", _callables_table(calls)]
@@ -250,14 +247,19 @@ def _commands_table(record: dict[str, Any]) -> str:
     return text + ("\n\n" + markdown_table(["command", "answer", "what it said"], left) if left else "")
 
 
-def _sizes_table(record: dict[str, Any]) -> str:
-    body = [
-        ["fits, each of another number of rows", record["fits"]], ["largest memory in MiB", f"{record['most_bytes'] / 2**20:.0f}"],
-        ["memory gained by a further fit in KiB", f"{record['bytes_per_fit'] / 1024:.0f}"],
-        ["most memory maps", f"{record['most_maps']} of {record['limit_of_maps']}"],
-        ["maps gained by a further fit", record["maps_per_fit"]], ["seconds", record["seconds"]],
-    ]  # fmt: skip
-    return "## Many sizes in one process\n\n" + markdown_table(["", ""], body)
+def _sizes_table(records: dict[str, dict[str, Any]]) -> str:
+    named = {"sizes": "train and laplace", "tables": "FSPRegressor"}
+    found = {heading: records[part] for part, heading in named.items() if part in records}
+    rows: dict[str, Callable[[dict[str, Any]], Any]] = {
+        "fits, each of another number of rows": lambda record: record["fits"],
+        "largest memory in MiB": lambda record: f"{record['most_bytes'] / 2**20:.0f}",
+        "memory gained by a further fit in KiB": lambda record: f"{record['bytes_per_fit'] / 1024:.0f}",
+        "most memory maps": lambda record: f"{record['most_maps']} of {record['limit_of_maps']}",
+        "maps gained by a further fit": lambda record: f"{record['maps_per_fit']:.1f}",
+        "seconds": lambda record: f"{record['seconds']:.0f}",
+    }
+    body = [[name, *(value(record) for record in found.values())] for name, value in rows.items()]
+    return "## Many sizes in one process\n\n" + markdown_table(["", *found], body)
 
 
 def _soak_table(record: dict[str, Any]) -> str:

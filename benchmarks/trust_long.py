@@ -9,6 +9,7 @@ import time
 import urllib.error
 import urllib.request
 import warnings
+from collections.abc import Callable
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -38,34 +39,40 @@ def sizes(count: int = FITS) -> dict[str, Any]:
 
     import fsplaplace as fsp
 
-    generator, records, began = np.random.default_rng(0), [], time.perf_counter()
-    prior, likelihood, context = (
-        fsp.Prior(RBF(lengthscale=0.5)),
-        fsp.likelihoods.Gaussian(0.1),
-        fsp.context.Uniform([-1.0], [1.0]),
-    )
-    network = fsp.mlp([4], prior=prior, context=context, key=jr.key(0))
+    prior, likelihood = fsp.Prior(RBF(lengthscale=0.5)), fsp.likelihoods.Gaussian(0.1)
+    context = fsp.context.Uniform([-1.0], [1.0])
+    model = fsp.as_model(fsp.mlp([4], prior=prior, context=context, key=jr.key(0)))
     points = context.sample(20, key=jr.key(1))
+
+    def fit(X, y):
+        trained = fsp.train(
+            model, prior, likelihood, context, X, y, key=jr.key(2), steps=1, num_context=8, progress=False
+        )
+        fsp.laplace(trained.model, prior, trained.likelihood, X, y, context_points=points).predict(
+            X
+        ).mean.block_until_ready()
+
+    return _many(fit, count)
+
+
+def tables(count: int = FITS) -> dict[str, Any]:
+    """The same for `FSPRegressor`."""
+    import fsplaplace as fsp
+
+    def fit(X, y):
+        fsp.FSPRegressor(network=[4], steps=1, num_context=20, fit_prior=False).fit(X, y).predict(X)
+
+    return _many(fit, count)
+
+
+def _many(fit: Callable[[np.ndarray, np.ndarray], None], count: int) -> dict[str, Any]:
+    """Fit tables of 20 rows, 21 rows and so on, and see what the process holds after each."""
+    generator, records, began = np.random.default_rng(0), [], time.perf_counter()
     for number in range(count):
         X = generator.uniform(-1, 1, (20 + number, 1)).astype(np.float32)
-        y = np.sin(3 * X[:, 0])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            trained = fsp.train(
-                fsp.as_model(network),
-                prior,
-                likelihood,
-                context,
-                X,
-                y,
-                key=jr.key(2),
-                steps=1,
-                num_context=8,
-                progress=False,
-            )
-            posterior = fsp.laplace(trained.model, prior, trained.likelihood, X, y, context_points=points)
-            posterior.predict(X).mean.block_until_ready()
-        del posterior, trained
+            fit(X, np.sin(3 * X[:, 0]))
         gc.collect()
         records.append((resident_bytes(), memory_maps()))
     later = records[count // 4 :]
@@ -74,7 +81,10 @@ def sizes(count: int = FITS) -> dict[str, Any]:
         "most_bytes": max(resident for resident, _ in records), "most_maps": max(maps for _, maps in records),
         "bytes_per_fit": _slope([resident for resident, _ in later]), "maps_per_fit": _slope([maps for _, maps in later]),
         "limit_of_maps": int(Path("/proc/sys/vm/max_map_count").read_text()),
-        "course": [{"fit": number, "bytes": records[number][0], "maps": records[number][1]} for number in range(0, count, max(1, count // 10))],
+        "course": [
+            {"fit": number, "bytes": records[number][0], "maps": records[number][1]}
+            for number in range(0, count, max(1, count // 20))
+        ],
     }  # fmt: skip
 
 
