@@ -20,7 +20,7 @@ def prediction_table(prediction: "Prediction") -> str:
     noisy = None if prediction.noise_variance is None else np.sqrt(np.asarray(prediction.total_variance))
     outside = None if prediction.outside is None else np.asarray(prediction.outside)
     (n, q), shown = mean.shape, min(mean.shape[1], _SHOWN_OUTPUTS)
-    table = Table(title=f"prediction at {n} inputs" + (f", {q} outputs" if q > 1 else ""), title_justify="left")
+    title, table = f"prediction at {n} inputs" + (f", {q} outputs" if q > 1 else ""), Table()
     table.add_column("row", justify="right")
     for output in range(shown):
         label = f" {output}" if q > 1 else ""
@@ -44,4 +44,4 @@ def prediction_table(prediction: "Prediction") -> str:
         notes.append(
             f"* {int(outside.sum())} inputs lie outside the box of the context points: the prior is all that is known there"
         )
-    return table_text(table, *notes, width=80)
+    return table_text(title, table, *notes, width=80)
