@@ -142,8 +142,14 @@ def predict_table(model: Path, path: Path, out: Path) -> None:
         print(note)
     X = encode(table, columns)
     scale = {name: np.asarray(value) for name, value in described["scales"].items()}
+    with np.errstate(over="ignore"):  # looked at in the next line
+        inputs = (X - scale["input_mean"]) / scale["input_std"]
+    if not np.all(np.isfinite(inputs)):
+        raise ValueError(
+            f"{folder / 'model.json'} and {path} have numbers of other sizes: inputs in its units are infinite"
+        )
     with jax.enable_x64(True):
-        predicted = posterior.predict((X - scale["input_mean"]) / scale["input_std"])
+        predicted = posterior.predict(inputs)
         mean = np.asarray(predicted.mean, dtype=float)[:, 0] * scale["target_std"][0] + scale["target_mean"][0]
         std = np.sqrt(np.asarray(predicted.total_variance, dtype=float))[:, 0] * scale["target_std"][0]
     outside = np.zeros(len(X), bool) if predicted.outside is None else np.asarray(predicted.outside)
