@@ -86,6 +86,9 @@ def reproduce(
         str, typer.Option(help="quick (a minute), cpu (minutes on two cores) or paper (the authors').")
     ] = "cpu",
     seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds; the preset's by default.")] = None,
+    task: Annotated[
+        list[str] | None, typer.Option(help="A task of the experiment, such as a table of uci; may be repeated.")
+    ] = None,
     out: Annotated[Path, typer.Option(help="Directory for results, figures and finished cells.")] = Path("results"),
     show_list: Annotated[bool, typer.Option("--list", help="List the experiments and exit.")] = False,
     quiet: Quiet = False,
@@ -94,7 +97,7 @@ def reproduce(
     with user_errors(interrupted="finished parts are kept, run the same command to continue"):
         from fsplaplace.cli import _reproduce
 
-        _reproduce.show_experiments() if show_list else _reproduce.run(name, preset, seeds, out, quiet)
+        _reproduce.show_experiments() if show_list else _reproduce.run(name, preset, seeds, task, out, quiet)
 
 
 @app.command()

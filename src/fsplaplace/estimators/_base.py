@@ -113,6 +113,8 @@ class FSPEstimator(BaseEstimator):
         """Set `posterior_`, `prior_`, `verdict_`, `input_scale_` and `target_scale_` from data that has been checked."""
         check_parameters(FSPEstimator.__init__, self.get_params(deep=False), caller=type(self).__name__)
         self._check_network()
+        for name in ("prior_report_", "held_"):  # of an earlier fit with other parameters
+            vars(self).pop(name, None)
         check_squares(X, f"{type(self).__name__}: X")
         check_squares(y, f"{type(self).__name__}: y")
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
@@ -140,7 +142,7 @@ class FSPEstimator(BaseEstimator):
             self.prior_ = prior
             self.posterior_ = approximate(
                 self.method, model, prior, likelihood, context, rows,
-                steps=self.steps, num_context=self.num_context, width=self._width(), key=fit_key, progress=self.progress,
+                steps=self.steps, num_context=self.num_context, key=fit_key, progress=self.progress,
             )  # fmt: skip
         self.verdict_ = _verdict(self.posterior_, notes)
         self._rows = rows.some(_MOST_KEPT_ROWS, host_generator(fit_key))
@@ -178,10 +180,6 @@ class FSPEstimator(BaseEstimator):
         if not _is_widths(self.network):
             return as_model(self.network)
         return as_model(mlp(list(self.network), prior=prior, context=context, key=key, activation=tanh))
-
-    def _width(self) -> int | None:
-        """Of a network that was chosen here."""
-        return self.held_.hidden[0] if isinstance(self.network, str) and self.held_.hidden else None
 
     def _check_network(self) -> None:
         """Refuse what is no network before anything is computed."""

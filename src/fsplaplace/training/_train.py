@@ -29,7 +29,7 @@ from fsplaplace.training._checks import check_context, check_jitter
 from fsplaplace.training._loop import Objective, minimise
 from fsplaplace.training._observed import TrainingRows, observed_rows
 from fsplaplace.training._problem import check_problem, check_types
-from fsplaplace.training._trainable import HeldOutLoss, adam, combine, hold_out, partition
+from fsplaplace.training._trainable import HeldOutLoss, combine, default_optimizer, hold_out, partition
 
 # Training rows at which a checkpoint's run is compared with this one, and where in units of the outputs the
 # likelihood is: enough to tell functions apart, at no cost.
@@ -135,7 +135,9 @@ def train(
         y: targets, (n,), (n, q), or labels.
         also: what was observed of the function besides its values; see `fsplaplace.Observation`.
         steps: optimiser steps.
-        optimizer: any Optax optimiser; by default Adam with a step size that falls from 1e-2 to 0 along a cosine.
+        optimizer: any Optax optimiser; by default Adam with a step size that falls to 0 along a cosine, from 1e-2, or from
+            0.5 / width if a fully connected network has a hidden layer wider than 50: larger steps cost it the features
+            that match the prior.
         batch_size: rows per step, of each kind of observation, reshuffled every epoch; all rows by default. Rows that do not fill a last batch sit
             out the epoch.
         num_context: context points per step.
@@ -190,7 +192,7 @@ def train(
     found = minimise(
         objective,
         trainable,
-        optimizer=optimizer or adam(1e-2, steps),
+        optimizer=optimizer or default_optimizer(model, example, steps),
         steps=steps,
         key=as_key(key),
         title="train",
