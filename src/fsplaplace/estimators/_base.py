@@ -113,6 +113,8 @@ class FSPEstimator(BaseEstimator):
         """Set `posterior_`, `prior_`, `verdict_`, `input_scale_` and `target_scale_` from data that has been checked."""
         check_parameters(FSPEstimator.__init__, self.get_params(deep=False), caller=type(self).__name__)
         self._check_network()
+        for name in ("prior_report_", "held_"):  # of an earlier fit with other parameters
+            vars(self).pop(name, None)
         check_squares(X, f"{type(self).__name__}: X")
         check_squares(y, f"{type(self).__name__}: y")
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
