@@ -7,7 +7,7 @@ distribution from a NumPy generator. `Uniform`,
 
 import abc
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import equinox as eqx
 import jax
@@ -87,7 +87,7 @@ class Uniform(_Box):
     @eqx.filter_jit
     def sample(self, num_points, *, key):
         _check_room(num_points, self.lower.shape)
-        return self._stretch(jr.uniform(key, (num_points, self.lower.shape[0]), self.lower.dtype))
+        return self._stretch(_by_rows(jr.uniform, key, (num_points, self.lower.shape[0]), self.lower.dtype))
 
     def draw(self, num_points, generator):
         _check_room(num_points, self.lower.shape)
@@ -227,7 +227,7 @@ class Data(Sampler):
         repeats = -(-num_points // count)
         orders = jax.vmap(lambda k: jr.permutation(k, count))(jr.split(choice, repeats))
         chosen = self.points[orders.ravel()[:num_points]]
-        return chosen + self.jitter * jr.normal(noise, chosen.shape, chosen.dtype)
+        return chosen + self.jitter * _by_rows(jr.normal, noise, chosen.shape, chosen.dtype)
 
     def draw(self, num_points, generator):
         _check_room(num_points, self.points.shape[1:])
@@ -334,6 +334,12 @@ class Mixture(Sampler):
         edges = np.round(np.cumsum((0.0, *self.weights)) * num_points).astype(int)
         counts = np.diff(edges).tolist()
         return [(part, self.samplers[part], count) for part, count in enumerate(counts) if count > 0]
+
+
+def _by_rows(draw: Callable, key: PRNGKeyArray, shape: tuple[int, ...], dtype) -> Float[Array, "..."]:
+    """`draw(key, shape, dtype)`, the same numbers, drawn in one row: with ten columns XLA unrolls the generator over them, and
+    takes a second to compile instead of a fifth."""
+    return draw(key, (math.prod(shape),), dtype).reshape(shape)
 
 
 @checked

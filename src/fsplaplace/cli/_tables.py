@@ -82,7 +82,7 @@ def fit_table(path: Path, out: Path, wanted: Wanted) -> None:
     scores = _scores(y, mean, std, held_out, noise)
     for name, value in scores.items():
         print(f"{name}: {value:.6g}")
-    print(f"verdict: {model.verdict_}")
+    print(f"verdict: {model.verdict_}" if wanted.quiet else f"\n{model}\n")
     outside = _outside(model, X)
     _say_outside(outside & held_out, "held-out rows")
     added = {"mean": mean, "std": std, "held_out": held_out, "outside": outside}

@@ -4,7 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from fsplaplace.laplace import Diagnostics, Posterior
+from fsplaplace.laplace import Diagnostics, Later, Posterior
 from fsplaplace.likelihoods import Likelihood
 from fsplaplace.networks import Model
 from fsplaplace.prior import Prior
@@ -30,6 +30,13 @@ def check_posterior(posterior: Posterior) -> None:
         raise ValueError(
             f"information has shape {getattr(information, 'shape', None)}, but scale has {posterior.scale.shape[0]} directions"
         )
+    if posterior.later is not None:
+        _check_types(posterior, later=Later)
+        rank, later = posterior.scale.shape[0], posterior.later
+        if (later.step.shape, later.turn.shape, later.num_rows.shape) != ((rank,), (rank, rank), ()):
+            raise ValueError(
+                f"later has shapes {later.step.shape} and {later.turn.shape}, but scale has {rank} directions"
+            )
     for name in ("scale", "shift", "context_points", "log_evidence"):
         if not jnp.issubdtype(getattr(posterior, name).dtype, jnp.floating):
             raise ValueError(f"{name} has dtype {getattr(posterior, name).dtype}")
