@@ -34,6 +34,11 @@ class FSPClassifier(ClassifierMixin, FSPEstimator):
     Attributes:
         classes_: the labels, sorted: the columns of `predict_proba`.
         posterior_, prior_, prior_report_, verdict_, held_, log_evidence_, feature_relevance_, input_scale_, n_features_in_, feature_names_in_: as in `FSPRegressor`.
+
+    Examples:
+        >>> classifier = fsp.FSPClassifier(kernel="rbf", network=(20,), steps=20, num_context=50, fit_prior=False)
+        >>> classifier.fit(X, np.where(y > 0, "up", "down")).predict_proba(X).shape
+        (20, 2)
     """
 
     @checked

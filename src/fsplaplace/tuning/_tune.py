@@ -96,6 +96,11 @@ def tune(
     `paramax.non_trainable` are kept.
 
     Time: two Jacobians and one N x N eigenproblem for N context rows, then $O(m^2 q r + r^3)$ per step.
+
+    Examples:
+        >>> tuned = fsp.tune(posterior, X, y, max_steps=3)
+        >>> bool(tuned.posterior.log_evidence >= posterior.log_evidence)
+        True
     """
     began = time.perf_counter()
     if posterior.diagnostics.form != "covariance":
