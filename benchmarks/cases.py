@@ -257,7 +257,7 @@ def few_rows() -> Values:
         X = generator.normal(size=(rows + 300, columns))
         y = np.sin(X @ generator.normal(size=columns) / columns**0.5) + 0.2 * generator.normal(size=rows + 300)
         with _Said():
-            model = fsp.FSPRegressor(random_state=0, steps=300, num_context=200).fit(X[:rows], y[:rows])
+            model = fsp.FSPRegressor(random_state=0).fit(X[:rows], y[:rows])
         mean, std = model.predict(X[rows:], return_std=True)
         residual = y[rows:] - mean
         density = np.mean(-0.5 * (residual / std) ** 2 - np.log(std) - 0.5 * np.log(2 * np.pi))

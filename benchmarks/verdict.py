@@ -263,7 +263,9 @@ def tables(rows: list[dict]) -> str:
         "others": [row for row in rows if FIRST_OTHER <= row["number"] < FIRST_LABEL],
     }
     labels = [row for row in rows if row["number"] >= FIRST_LABEL]
-    parts |= {f"large functions: {name}": [r for r in labels if r["likelihood"] == name] for name in ("Bernoulli", "Poisson")}
+    parts |= {
+        f"large functions: {name}": [r for r in labels if r["likelihood"] == name] for name in ("Bernoulli", "Poisson")
+    }
     parts["all"] = rows
     body = []
     for name, part in parts.items():
