@@ -9,10 +9,11 @@ from gpjax.kernels import RBF, Matern12
 from scipy.stats import multivariate_normal
 
 import fsplaplace as fsp
+from fsplaplace.laplace._compare_means import score_means
 from fsplaplace.laplace._data import Part, Rows
 from fsplaplace.laplace._observed import observe
 from fsplaplace.laplace._problem import Places, Problem
-from fsplaplace.laplace._reference import closest_of_best, reference_at, score_means
+from fsplaplace.laplace._reference import closest_of_best, reference_at
 
 GENERATOR = np.random.default_rng(0)
 X = GENERATOR.uniform(-1, 1, size=(10, 1))

@@ -22,6 +22,8 @@ _MODULES = {
     "null-space": "null_space",
     "mauna-loa": "mauna_loa",
     "ocean": "ocean",
+    "uci": "uci",
+    "uci-gap": "uci_gap",
 }
 
 

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 from fsplaplace.host import itemsize, to_device
 from fsplaplace.laplace import _choices
 from fsplaplace.laplace._choices import Options, Treatment
+from fsplaplace.laplace._compare_means import compare_means, means_at
 from fsplaplace.laplace._conditioning import turn
 from fsplaplace.laplace._cost import Cost
 from fsplaplace.laplace._diagnostics import Clock, Diagnostics, misfit_to_noise, variance_ratios
@@ -20,7 +21,7 @@ from fsplaplace.laplace._observed import Observed
 from fsplaplace.laplace._posterior import Posterior
 from fsplaplace.laplace._problem import Places, Problem
 from fsplaplace.laplace._pull_back import PulledBack, Task, solve
-from fsplaplace.laplace._reference import MeanScores, Moments, Reference, reference_at, score_means, typical
+from fsplaplace.laplace._reference import Moments, reference_at, typical
 from fsplaplace.laplace._verdict import verdict_of
 from fsplaplace.networks import CapacityWarning, linear_model
 from fsplaplace.prior import PriorFactor, moments
@@ -168,24 +169,6 @@ def refine(problem: Problem, pulled: PulledBack, start: Refined) -> Refined:
             break
     local = posterior_mode(blocks, rank)
     return Refined(observed, blocks, local)
-
-
-def means_at(known: Known, mode: Mode) -> dict[str, Float[np.ndarray, "k q"]]:
-    r"""The network's mean and the refined one, $\mu + a \Phi z^\star$."""
-    return {"network": known.outputs, "refined": known.mean + known.features @ mode.z}
-
-
-def compare_means(
-    problem: Problem, reference: Reference, means: dict[str, Float[np.ndarray, "k q"]], blocks: Blocks, mode: Mode
-) -> MeanScores:
-    """Step 4: which of the means is closer to the exact process."""
-    losses = {}
-    if any(kind.tangent for kind in problem.observed):
-        # The exact process would be linearised at one of the two means.
-        reference = reference._replace(exact=None)
-    if reference.exact is None:
-        losses = {"network": objective(at_network(blocks), np.zeros_like(mode.z)), "refined": -mode.log_likelihood}
-    return score_means(problem.prior, reference, means, losses)
 
 
 def posterior_at(

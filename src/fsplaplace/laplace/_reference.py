@@ -3,20 +3,18 @@
 import math
 from typing import NamedTuple
 
-import equinox as eqx
-import jax
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.linalg import solve_triangular
 
-from fsplaplace.host import in_float64, to_device
+from fsplaplace.host import to_device
 from fsplaplace.laplace import _choices
 from fsplaplace.laplace._choices import Treatment
 from fsplaplace.laplace._features import Normalised, normalise
 from fsplaplace.laplace._observed import Observed
 from fsplaplace.laplace._problem import Places, Problem, evenly
 from fsplaplace.operators import value
-from fsplaplace.prior import Prior, moments
+from fsplaplace.prior import moments
 
 
 class Moments(NamedTuple):
@@ -297,59 +295,6 @@ def _noise_of_values(problem: Problem, given: list[_Given]) -> Float[np.ndarray,
     return _choices.LATENT_NOISE * moments.variance(problem.prior, problem.context[:1])[0]
 
 
-_TO_EXACT = "distance to the exact GP"
-
-
-class MeanScores(NamedTuple):
-    """How good the "network" and the "refined" mean are.
-
-    Attributes:
-        criterion: how they were compared.
-        scores: of each, the lower the better.
-    """
-
-    criterion: str
-    scores: dict[str, float]
-
-    @property
-    def against_exact(self) -> bool:
-        """Whether scores are distances to the exact process, in standard deviations of a new target."""
-        return self.criterion == _TO_EXACT
-
-    @property
-    def best(self) -> str:
-        """The name of the mean with the lowest score."""
-        return min(self.scores, key=lambda name: self.scores[name])
-
-
-def score_means(
-    prior: Prior, reference: Reference, means: dict[str, Float[np.ndarray, "k q"]], losses: dict[str, float]
-) -> MeanScores:
-    """Scores of means at the judged points and then at the witnesses.
-
-    The root-mean-square distance to the exact Gaussian process, which both means approximate, in standard deviations of a
-    new target; without one, the training objective with its norm taken at the judged points. Points between others may lie
-    where no input can be (features on a circle): there both means are wrong, and the context decides.
-
-    Args:
-        prior: for the norm.
-        reference: the exact process, if there is one.
-        means: values by name, at the judged points and then at the witnesses.
-        losses: the negative log-likelihood of the data under each mean; read if there is no exact process.
-    """
-    if (exact := reference.exact) is not None:
-        distances = {
-            name: float(np.sqrt(np.mean((values.ravel() - exact.mean) ** 2 / exact.variance)))
-            for name, values in means.items()
-        }
-        return MeanScores(_TO_EXACT, distances)
-    count = reference.points.shape[0]
-    values = np.stack([values[:count] for values in means.values()])
-    norms = np.asarray(in_float64(_half_squared_norms)(prior, reference.points, values))
-    totals = np.nan_to_num(norms + np.array([losses[name] for name in means]), nan=np.inf).tolist()
-    return MeanScores("training objective", dict(zip(means, totals, strict=True)))
-
-
 class _Joint(NamedTuple):
     """A process at all points that matter."""
 
@@ -423,10 +368,3 @@ def divergence(exact: Moments, found: Moments, noise: float | Float[np.ndarray, 
 def typical(noise: Float[np.ndarray, "n q"]) -> Float[np.ndarray, " q"]:
     """The harmonic mean for each output: rows that say nothing have no part in it."""
     return 1.0 / np.mean(1.0 / noise, axis=0)
-
-
-@eqx.filter_jit
-def _half_squared_norms(prior: Prior, points, means):
-    residual = means - prior.mean_at(points)
-    jitter = _choices.MEAN_JITTER
-    return 0.5 * jax.vmap(lambda values: prior.squared_norm(points, values, jitter=jitter))(residual)
