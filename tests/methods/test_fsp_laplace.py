@@ -21,7 +21,7 @@ def problem():
 
 def test_the_method_is_train_and_then_laplace():
     model, prior, likelihood, context, X, y = problem()
-    method = FSPLaplace(steps=20, num_context=10, num_posterior_context=8, grow_noise=False)
+    method = FSPLaplace(steps=20, num_context=10, num_posterior_context=8, fit_noise=False)
     seen = method.fit(model, X, y, likelihood, key=jr.key(1), prior=prior, context=context, progress=False)
 
     train_key, context_key, laplace_key = jr.split(jr.key(1), 3)
@@ -81,7 +81,7 @@ def test_defaults_of_the_estimators_the_method_and_the_fit_agree():
     fit = inspect.signature(fit_posterior).parameters
     estimator = inspect.signature(fsp.FSPRegressor).parameters
     assert method["num_posterior_context"] == fit["num_points"].default == estimator["num_context"].default
-    assert method["grow_noise"] == fit["grow_noise"].default
+    assert method["fit_noise"] == fit["fit_noise"].default
     assert method["num_context"] == inspect.signature(fsp.train).parameters["num_context"].default
 
 

@@ -17,7 +17,7 @@ from fsplaplace.prior import Prior
 from fsplaplace.training import adam
 
 # Context points of one training step; more of them make the step slow before they make it better.
-_MOST_STEP_CONTEXT = 100
+MOST_STEP_CONTEXT = 100
 # Beyond this many rows training takes minibatches.
 _MOST_FULL_BATCH = 1024
 _BATCH = 512
@@ -56,7 +56,7 @@ def approximate(
     )
     fitted = posterior.likelihood
     if method == "fsp-laplace" and isinstance(likelihood, Gaussian) and isinstance(fitted, Gaussian):
-        # The noise may have grown.
+        # The noise may have changed.
         likelihood = eqx.tree_at(lambda tree: tree.log_scale, likelihood, fitted.log_scale)
     return dataclasses.replace(posterior, likelihood=likelihood)
 
@@ -68,12 +68,12 @@ def _options(method: str, steps: int, num_context: int, width: int | None, rows:
             return {
                 **training,
                 "optimizer": None if width is None else adam(_STEP_SIZE * min(1.0, _NARROW / width), steps),
-                "num_context": min(num_context, _MOST_STEP_CONTEXT),
+                "num_context": min(num_context, MOST_STEP_CONTEXT),
                 "num_posterior_context": num_context,
                 "cover": throughout(np.unique(rows.X, axis=0)),
             }
         case "fvi" | "gfsvi":
-            return {**training, "num_context": min(num_context, _MOST_STEP_CONTEXT)}
+            return {**training, "num_context": min(num_context, MOST_STEP_CONTEXT)}
         case "map":
             return training
         case "ensemble":
@@ -88,4 +88,9 @@ def _options(method: str, steps: int, num_context: int, width: int | None, rows:
 
 
 def _training(steps: int, rows: WeightedRows) -> dict:
-    return {"steps": steps, "batch_size": _BATCH if rows.X.shape[0] > _MOST_FULL_BATCH else None}
+    return {"steps": steps, "batch_size": batch_size(rows.X.shape[0])}
+
+
+def batch_size(num_rows: int) -> int | None:
+    """Rows of a training step; None for all."""
+    return _BATCH if num_rows > _MOST_FULL_BATCH else None

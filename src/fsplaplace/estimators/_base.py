@@ -17,7 +17,8 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, chec
 
 from fsplaplace.arguments import check_parameters, check_readable, check_squares
 from fsplaplace.context import Data, Mixture, Sampler, around
-from fsplaplace.estimators._approximate import approximate
+from fsplaplace.estimators._approximate import MOST_STEP_CONTEXT, approximate, batch_size
+from fsplaplace.estimators._effort import Choices, Effort, FitPlan, choices, cost
 from fsplaplace.estimators._kernels import kernel_by_name
 from fsplaplace.estimators._pickle import FunctionPickler
 from fsplaplace.estimators._rows import Scale, WeightedRows, padded_size
@@ -50,10 +51,11 @@ class FSPEstimator(BaseEstimator):
         *,
         kernel: str | AbstractKernel = "matern32",
         ard: bool = True,
-        network: Sequence[int] | Literal["auto"] | Any = (50, 50),
+        effort: Effort = "normal",
+        network: Sequence[int] | Literal["auto"] | Any = None,
         method: str = "fsp-laplace",
-        steps: int = 2000,
-        num_context: int = 1000,
+        steps: int | None = None,
+        num_context: int | None = None,
         standardize: bool = True,
         fit_prior: bool = True,
         random_state: int | np.random.RandomState | None = None,
@@ -61,6 +63,7 @@ class FSPEstimator(BaseEstimator):
     ):
         self.kernel = kernel
         self.ard = ard
+        self.effort = effort
         self.network = network
         self.method = method
         self.steps = steps
@@ -100,11 +103,12 @@ class FSPEstimator(BaseEstimator):
         prior_key, network_key, fit_key = jr.split(jr.key(seed), 3)
         prior, likelihood, notes = self._prior(rows, likelihood, num_outputs, prior_key)
         context = _context(rows.X, prior_key)
-        model = self._model(prior, likelihood, context, rows.X, network_key)
+        chosen = self._choices(rows.X.shape[0])
+        model = self._model(chosen.network, prior, likelihood, context, rows.X, network_key)
         self.prior_ = prior
         self.posterior_ = approximate(
-            self.method, model, prior, likelihood, context, rows,
-            steps=self.steps, num_context=self.num_context, width=self._width(), key=fit_key, progress=self.progress,
+            self.method, model, prior, likelihood, context, rows, steps=chosen.steps, num_context=chosen.num_context,
+            width=self._width(chosen.network), key=fit_key, progress=self.progress,
         )  # fmt: skip
         self.verdict_ = _verdict(self.posterior_, notes)
 
@@ -127,26 +131,49 @@ class FSPEstimator(BaseEstimator):
         self.prior_report_ = fitted.report
         return fitted.prior, fitted.likelihood, tuple(str(each.message) for each in caught)
 
+    def plan(self, X: Any) -> FitPlan:
+        """What `fit` will do with inputs of this shape, and about how long and in how much memory; print it.
+
+        Of the method "fsp-laplace" with a network that is made here. Time: a fraction of a second.
+        """
+        count, num_features = np.shape(X)
+        found = self._choices(count)
+        if not _is_widths(found.network):
+            raise ValueError(
+                f"{type(self).__name__}.plan: network is {self.network!r}; pass widths of hidden layers, or leave it out"
+            )
+        prior = Prior(kernel_by_name(self.kernel, num_features, ard=self.ard))
+        batch, step_context = batch_size(count) or count, min(found.num_context, MOST_STEP_CONTEXT)
+        return cost(found, prior, count, num_features, batch, step_context)
+
+    def _choices(self, num_rows: int) -> Choices:
+        """Network, steps and context points: the caller's, or those of the effort."""
+        options = {"network": self.network, "steps": self.steps, "num_context": self.num_context}
+        return choices(self.effort, num_rows, **options)
+
     def _model(
-        self, prior: Prior, likelihood: Likelihood, context: Sampler, X: Float[np.ndarray, "n d"], key: PRNGKeyArray
-    ) -> Model:
-        """The network; sets `held_` if its width is chosen here."""
-        if isinstance(self.network, str):
-            if self.network != "auto":
+        self, network: Any, prior: Prior, likelihood: Likelihood, context: Sampler, X: Float[np.ndarray, "n d"],
+        key: PRNGKeyArray,
+    ) -> Model:  # fmt: skip
+        """The network; sets `held_` if its width is chosen by the prior."""
+        if isinstance(network, str):
+            if network != "auto":
                 raise ValueError(
-                    f"{type(self).__name__}: network is {self.network!r}; pass widths of hidden layers, 'auto', or a network"
+                    f"{type(self).__name__}: network is {network!r}; pass widths of hidden layers, 'auto', or a network"
                 )
             noise = _relative_noise(prior, likelihood, X)
             chosen = choose_width(prior, context, tanh, _MOST_WEIGHTS, noise, key=key)
             self.held_ = chosen.held
             return as_model(chosen.network)
-        if not _is_widths(self.network):
-            return as_model(self.network)
-        return as_model(mlp(list(self.network), prior=prior, context=context, key=key, activation=tanh))
+        if not _is_widths(network):
+            return as_model(network)
+        return as_model(mlp(list(network), prior=prior, context=context, key=key, activation=tanh))
 
-    def _width(self) -> int | None:
+    def _width(self, network: Any) -> int | None:
         """Of a network that was chosen here."""
-        return self.held_.hidden[0] if isinstance(self.network, str) and self.held_.hidden else None
+        if isinstance(network, str):
+            return self.held_.hidden[0] if self.held_.hidden else None
+        return network[0] if self.network is None else None
 
     def _validated(self, X: Any, y: Any = "no_validation", **options: Any) -> Any:
         """scikit-learn's own checks; what NumPy says to them does not name an argument, so that it is put in front."""
