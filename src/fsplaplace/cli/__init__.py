@@ -2,6 +2,7 @@
 
 import io
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +24,14 @@ data_app = typer.Typer(
     no_args_is_help=True, help="The data sets of the experiments: where they are and whether they are whole."
 )
 app.add_typer(data_app, name="data")
+
+
+class Test(StrEnum):
+    """Which rows are held out."""
+
+    random = "random"
+    last = "last"
+
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print results only, no progress.")]
 
@@ -106,17 +115,43 @@ def report(
 
 @app.command()
 def fit(
-    table: Annotated[Path, typer.Argument(help="A CSV file with a header.", show_default=False)],
+    table: Annotated[
+        Path,
+        typer.Argument(
+            help="A table with a header: commas, semicolons, tabs or blanks between cells.", show_default=False
+        ),
+    ],
     target: Annotated[str, typer.Option(help="The column to predict.", show_default=False)],
+    features: Annotated[
+        list[str] | None, typer.Option(help="Columns to predict it from, as a,b or repeated; all others by default.")
+    ] = None,
+    drop: Annotated[list[str] | None, typer.Option(help="Columns to leave out.")] = None,
+    categorical: Annotated[list[str] | None, typer.Option(help="Columns of codes that are names, not numbers.")] = None,
     kernel: Annotated[
-        str,
-        typer.Option(help="rbf, matern12, matern32, matern52, rational_quadratic, periodic, linear, linear+matern32."),
-    ] = "matern32",
+        str | None,
+        typer.Option(
+            help='Sums and products of rbf, matern12, matern32, matern52, rational_quadratic, periodic and linear, as "linear + '
+            'periodic(1 year) * rbf(30, age)": numbers are kept, what is not stated is fitted. The default of FSPRegressor.',
+            show_default=False,
+        ),
+    ] = None,
+    period: Annotated[
+        str | None,
+        typer.Option(
+            help='What repeats, as "1 year" or 12: of the kernel\'s periodic part, which is added if it has none.'
+        ),
+    ] = None,
     out: Annotated[Path, typer.Option(help="Directory for predictions, figure and model.")] = Path("fit"),
+    test: Annotated[
+        Test,
+        typer.Option(help="Hold out random rows, or the last ones (by date, or by the only input) for a forecast."),
+    ] = Test.random,
     test_fraction: Annotated[
         float, typer.Option(min=0.0, max=0.9, help="Share of the rows held out for the scores.")
     ] = 0.2,
-    steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = 2000,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Training steps; the default of FSPRegressor.", show_default=False)
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="For the split and the fit.")] = 0,
     quiet: Quiet = False,
 ) -> None:
@@ -124,7 +159,20 @@ def fit(
     with user_errors():
         from fsplaplace.cli import _tables
 
-        _tables.fit_table(table, target, kernel, out, test_fraction, steps, seed, quiet)
+        wanted = _tables.Wanted(
+            target,
+            features or (),
+            drop or (),
+            categorical or (),
+            kernel,
+            period,
+            test.value,
+            test_fraction,
+            steps,
+            seed,
+            quiet,
+        )
+        _tables.fit_table(table, out, wanted)
 
 
 @app.command()

@@ -16,7 +16,7 @@ from sklearn.utils.validation import (
 )
 
 from fsplaplace.arguments import checked
-from fsplaplace.estimators._base import FSPEstimator
+from fsplaplace.estimators._base import FSPEstimator, whole_or_nothing
 from fsplaplace.likelihoods import Bernoulli, Categorical
 
 
@@ -33,10 +33,11 @@ class FSPClassifier(ClassifierMixin, FSPEstimator):
 
     Attributes:
         classes_: the labels, sorted: the columns of `predict_proba`.
-        posterior_, prior_, prior_report_, verdict_, held_, input_scale_, n_features_in_, feature_names_in_: as in `FSPRegressor`.
+        posterior_, prior_, prior_report_, verdict_, held_, log_evidence_, feature_relevance_, input_scale_, n_features_in_, feature_names_in_: as in `FSPRegressor`.
     """
 
     @checked
+    @whole_or_nothing
     def fit(self, X: Any, y: Any, sample_weight: Any = None):
         """Fit to inputs (n, d) and labels (n,); a weight is the number of observations a row stands for."""
         self._check_readable(X=X, y=y)

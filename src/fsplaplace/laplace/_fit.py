@@ -11,7 +11,7 @@ from jaxtyping import Float, PRNGKeyArray
 from numpy.typing import ArrayLike
 
 from fsplaplace.context import Sampler, throughout
-from fsplaplace.host import host_generator
+from fsplaplace.host import host_generator, phase
 from fsplaplace.laplace import _choices
 from fsplaplace.laplace._choices import Options
 from fsplaplace.laplace._diagnostics import VerdictWarning
@@ -87,8 +87,12 @@ def fit_posterior(
     everything = Rows(X, y, likelihood)
     hold_out = hold_out and options.get("form", "covariance") == "covariance"
     parts = everything.parts(host_generator(points_key)) if hold_out else None
-    kept = everything if parts is None else parts.kept
-    trained = train(model, prior, kept.likelihood, context, kept.X, kept.y, **{"key": train_key, **(training or {})})
+    rows = everything if parts is None else parts.kept
+    with phase("training") as chose:
+        trained = train(
+            model, prior, rows.likelihood, context, rows.X, rows.y, **{"key": train_key, **(training or {})}
+        )
+        chose(trained.history.summary)
 
     def approximate(rows: Rows, noise_factor: float = 1.0, **more) -> Posterior:
         likelihood = rows.with_scale_of(trained.likelihood)
@@ -99,24 +103,26 @@ def fit_posterior(
             **{"context_points": context_points, "key": laplace_key, **options, **more},
         )  # fmt: skip
 
-    with warnings.catch_warnings():
-        # It is said once, about the posterior that is returned.
-        warnings.simplefilter("ignore", VerdictWarning)
-        if parts is None:
-            posterior = approximate(everything)
-            found = posterior.diagnostics
-            if fit_noise and found.noise_factor is not None and _differs(found.noise_factor):
-                posterior = approximate(everything, found.noise_factor, missed_as_noise=found.missed_as_noise)
-        else:
-            best = judge(
-                lambda missed: approximate(parts.kept, mean="refined", missed_as_noise=missed),
-                Rows(parts.held.X, parts.held.y, parts.held.with_scale_of(trained.likelihood)),
-                Options(options.get("mean", "auto"), missed_as_noise=options.get("missed_as_noise")),
-                fit_noise=fit_noise,
-            )  # fmt: skip
-            factor = best.noise_factor if _differs(best.noise_factor) else 1.0
-            posterior = approximate(everything, factor, mean=best.mean, missed_as_noise=best.missed_as_noise)
-    posterior.verdict.warn()
+    with phase("posterior") as chose:
+        with warnings.catch_warnings():
+            # It is said once, about the posterior that is returned.
+            warnings.simplefilter("ignore", VerdictWarning)
+            if parts is None:
+                posterior = approximate(everything)
+                found = posterior.diagnostics
+                if fit_noise and found.noise_factor is not None and _differs(found.noise_factor):
+                    posterior = approximate(everything, found.noise_factor, missed_as_noise=found.missed_as_noise)
+            else:
+                best = judge(
+                    lambda missed: approximate(parts.kept, mean="refined", missed_as_noise=missed),
+                    Rows(parts.held.X, parts.held.y, parts.held.with_scale_of(trained.likelihood)),
+                    Options(options.get("mean", "auto"), missed_as_noise=options.get("missed_as_noise")),
+                    fit_noise=fit_noise,
+                )
+                factor = best.noise_factor if _differs(best.noise_factor) else 1.0
+                posterior = approximate(everything, factor, mean=best.mean, missed_as_noise=best.missed_as_noise)
+        posterior.verdict.warn()
+        chose(posterior.diagnostics.summary)
     return Fitted(trained, posterior, np.asarray(context_points))
 
 

@@ -22,6 +22,7 @@ from fsplaplace.laplace._conditioning import condition
 from fsplaplace.laplace._diagnostics import Diagnostics, Verdict
 from fsplaplace.laplace._leave_one_out import LeaveOneOut, leave_one_out
 from fsplaplace.laplace._linear_model import LinearModel, Local, Seen, local_at, local_block, see_block
+from fsplaplace.laplace._printed import prediction_table
 from fsplaplace.likelihoods import Bernoulli, Categorical, Likelihood
 from fsplaplace.networks import (
     Model,
@@ -77,6 +78,12 @@ class Prediction(eqx.Module):
                 "row); use `variance` for the function, or `predict_proba` for labels"
             )
         return self.variance[:, : self.noise_variance.shape[1]] + self.noise_variance
+
+    def __str__(self) -> str:
+        """The first and last rows as a table."""
+        if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(self)):
+            return repr(self)
+        return prediction_table(self)
 
 
 class Joint(eqx.Module):
