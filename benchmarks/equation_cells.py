@@ -224,6 +224,9 @@ def nonlinear(dtype: str, *, count: int, steps: int) -> dict:
             plain.append(np.asarray(_physics_informed(model, steps, noise, data, jnp.asarray(x))))
     means, stds = np.array(means, np.float64), np.array(stds, np.float64)
     errors = [[rms(one, other) for one, other in zip(found, truth, strict=True)] for found in (means, plain)]
+    matrix = exact.covariance(kernel, places, noisy=False)
+    modes = [_exact_pendulum(matrix, *given, noise) for given in zip(drive, first, slope, strict=True)]
+    exactly, exact_stds = (np.array(each) for each in zip(*modes, strict=True))
     return {
         "problems": count,
         "steps": steps,
@@ -233,7 +236,45 @@ def nonlinear(dtype: str, *, count: int, steps: int) -> dict:
         "plain median error": float(np.median(errors[1])),
         "problems with lower error": int(np.sum(np.array(errors[0]) < np.array(errors[1]))),
         "coverage": _coverage(means, stds, truth),
+        "exact error": rms(exactly, truth),
+        "exact coverage": _coverage(exactly, exact_stds, truth),
+        "each coverage": [_coverage(*each) for each in zip(means, stds, truth, strict=True)],
+        "each exact coverage": [_coverage(*each) for each in zip(exactly, exact_stds, truth, strict=True)],
     }
+
+
+def _exact_pendulum(matrix: np.ndarray, drive, first, slope, noise: float) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation of the exact process, linearised at its mode, which damped Gauss-Newton steps find.
+
+    The rows of the covariance matrix are u'' and u at the 40 times, u and u' at the start, and u where it is predicted.
+    """
+    values, vectors = np.linalg.eigh(matrix)
+    root = vectors * np.sqrt(np.maximum(values, 0))
+    targets, scale = np.concatenate([drive, first, slope]), np.r_[np.full(40, noise), [BOUNDARY_NOISE] * 2]
+
+    def linearised(z):
+        height = root[40:80] @ z
+        residual = targets - np.r_[root[:40] @ z + FREQUENCY * np.sin(height), root[80:82] @ z]
+        rows = np.concatenate([root[:40] + FREQUENCY * np.cos(height)[:, None] * root[40:80], root[80:82]])
+        return residual / scale, rows / scale[:, None]
+
+    def objective(z):
+        return 0.5 * z @ z + 0.5 * np.sum(linearised(z)[0] ** 2)
+
+    z = np.zeros(len(values))
+    for _ in range(100):
+        residual, rows = linearised(z)
+        gradient = z - rows.T @ residual
+        direction = -np.linalg.solve(np.eye(len(z)) + rows.T @ rows, gradient)
+        size = 1.0
+        while size > 1e-6 and objective(z + size * direction) > objective(z) + 1e-4 * size * gradient @ direction:
+            size /= 2
+        z = z + size * direction
+        if -gradient @ direction < 1e-10:
+            break
+    rows, wanted = linearised(z)[1], root[82:]
+    covariance = np.linalg.inv(np.eye(len(z)) + rows.T @ rows)
+    return wanted @ z, np.sqrt(np.sum(wanted @ covariance * wanted, axis=1))
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2))

@@ -161,7 +161,7 @@ class Gaussian(Likelihood):
     @property
     def per_row(self) -> bool:
         """Whether each training row has a scale of its own."""
-        return jnp.ndim(unwrap(self.log_scale)) == 2
+        return jax.tree.leaves(self.log_scale)[0].ndim == 2
 
     def log_density(self, output, target):
         return jnp.sum(_normal_log_density(target, output, self.scale))
@@ -182,7 +182,7 @@ class Gaussian(Likelihood):
         targets = _finite_targets(targets, num_rows, name="Gaussian")
         targets = targets[:, None] if targets.ndim == 1 else targets.reshape(num_rows, -1)
         wanted = {(), (targets.shape[1],), (num_rows, 1), (num_rows, targets.shape[1])}
-        if (seen := jnp.shape(unwrap(self.log_scale))) not in wanted:
+        if (seen := jax.tree.leaves(self.log_scale)[0].shape) not in wanted:
             raise ValueError(
                 f"Gaussian: scale has shape {seen}, but y has {num_rows} rows and {targets.shape[1]} outputs; pass a "
                 f"number, ({targets.shape[1]},) or ({num_rows}, {targets.shape[1]})"

@@ -13,7 +13,7 @@ except ImportError as error:  # pragma: no cover - only where the extra is missi
 from rich.console import Console
 
 from fsplaplace._version import __version__
-from fsplaplace.cli._errors import user_errors
+from fsplaplace.cli._errors import flush_output, user_errors
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -42,7 +42,10 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             # In a locale without these letters they are printed as question marks, instead of an error.
             stream.reconfigure(errors="replace")
-    app()
+    try:
+        app()
+    finally:
+        flush_output()
 
 
 @app.callback(invoke_without_command=True)
@@ -72,7 +75,7 @@ def demo(
     quiet: Quiet = False,
 ) -> None:
     """The paper's sine task under four priors, against the exact Gaussian process."""
-    with user_errors():
+    with user_errors(writes=out):
         from fsplaplace.experiments import demo as example
 
         example.run(out, steps=steps, progress=not quiet)
@@ -94,7 +97,7 @@ def reproduce(
     quiet: Quiet = False,
 ) -> None:
     """Run one of the paper's experiments: JSON, figures, a table and a verdict. An interrupted run continues."""
-    with user_errors(interrupted="finished parts are kept, run the same command to continue"):
+    with user_errors(writes=out, kept="run the same command to continue"):
         from fsplaplace.cli import _reproduce
 
         _reproduce.show_experiments() if show_list else _reproduce.run(name, preset, seeds, task, out, quiet)
@@ -106,7 +109,7 @@ def report(
     out: Annotated[Path | None, typer.Option(help="Directory of the pages; `report` in that one by default.")] = None,
 ) -> None:
     """Markdown pages from the results: the paper's tables with our numbers beside them, figures, settings."""
-    with user_errors():
+    with user_errors(writes=out or results / "report"):
         from fsplaplace.experiments.report import write_report
 
         index, *pages = write_report(results, out or results / "report")
@@ -156,7 +159,7 @@ def fit(
     quiet: Quiet = False,
 ) -> None:
     """Fit a table: scores on held-out rows, predictions with uncertainty, a figure and a saved model."""
-    with user_errors():
+    with user_errors(writes=out, kept="a model whose two files are of different fits is refused by predict"):
         from fsplaplace.cli import _tables
 
         wanted = _tables.Wanted(
@@ -185,7 +188,7 @@ def studio(
     show: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in the browser.")] = True,
 ) -> None:
     """A page to choose a prior by looking: functions it draws, the exact posterior, evidence, the Python lines."""
-    with user_errors():
+    with user_errors(writes=out):
         from fsplaplace.studio import write_studio
 
         print(f"wrote {write_studio(out, table, target=target, show=show)}")
@@ -198,7 +201,7 @@ def predict(
     out: Annotated[Path, typer.Option(help="File for the predictions.")] = Path("predictions.csv"),
 ) -> None:
     """Predict the rows of a table with a model that `fit` saved: mean and standard deviations."""
-    with user_errors():
+    with user_errors(writes=out):
         from fsplaplace.cli import _tables
 
         _tables.predict_table(model, table, out)

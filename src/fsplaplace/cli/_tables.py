@@ -13,6 +13,7 @@ import pandas as pd
 from jaxtyping import Bool, Float
 
 from fsplaplace import metrics
+from fsplaplace.arguments import check_finite
 from fsplaplace.cli._columns import Column, encode, learn_column, target_numbers
 from fsplaplace.cli._figure import Fit, write_figure
 from fsplaplace.cli._kernel import kernel_text
@@ -81,7 +82,7 @@ def fit_table(path: Path, out: Path, wanted: Wanted) -> None:
     scores = _scores(y, mean, std, held_out, noise)
     for name, value in scores.items():
         print(f"{name}: {value:.6g}")
-    print(f"verdict: {model.verdict_}")
+    print(f"verdict: {model.verdict_}" if wanted.quiet else f"\n{model}\n")
     outside = _outside(model, X)
     _say_outside(outside & held_out, "held-out rows")
     added = {"mean": mean, "std": std, "held_out": held_out, "outside": outside}
@@ -102,7 +103,9 @@ def estimator(wanted: Wanted, columns: Sequence[Column]) -> FSPRegressor:
         options["steps"] = wanted.steps
     if wanted.kernel is not None or wanted.period is not None:
         default = FSPRegressor().kernel
-        options["kernel"] = kernel_text(wanted.kernel or str(default), wanted.period, columns)
+        options["kernel"] = kernel_text(
+            str(default) if wanted.kernel is None else wanted.kernel, wanted.period, columns
+        )
     return FSPRegressor(**options)
 
 
@@ -144,10 +147,7 @@ def predict_table(model: Path, path: Path, out: Path) -> None:
     scale = {name: np.asarray(value) for name, value in described["scales"].items()}
     with np.errstate(over="ignore"):  # looked at in the next line
         inputs = (X - scale["input_mean"]) / scale["input_std"]
-    if not np.all(np.isfinite(inputs)):
-        raise ValueError(
-            f"{folder / 'model.json'} and {path} have numbers of other sizes: inputs in its units are infinite"
-        )
+    check_finite(inputs, f"{path}, in the units of {folder / 'model.json'},")
     with jax.enable_x64(True):
         predicted = posterior.predict(inputs)
         mean = np.asarray(predicted.mean, dtype=float)[:, 0] * scale["target_std"][0] + scale["target_mean"][0]

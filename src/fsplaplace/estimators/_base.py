@@ -26,7 +26,7 @@ from fsplaplace.estimators._kernels import Columns, kernel_by_name
 from fsplaplace.estimators._pickle import FunctionPickler
 from fsplaplace.estimators._rows import Scale, WeightedRows, padded_size
 from fsplaplace.estimators._summary import feature_relevance, kernel_name, kernel_words, paragraphs, relevance_words
-from fsplaplace.host import host_generator, phase, ready_to_compute, saying_phases, to_double
+from fsplaplace.host import check_fits, host_generator, phase, ready_to_compute, saying_phases, to_double
 from fsplaplace.laplace import Posterior, Verdict
 from fsplaplace.likelihoods import Gaussian, Likelihood
 from fsplaplace.methods import FunctionPosterior
@@ -116,6 +116,8 @@ class FSPEstimator(BaseEstimator):
         """Set `posterior_`, `prior_`, `verdict_`, `input_scale_` and `target_scale_` from data that has been checked."""
         check_parameters(FSPEstimator.__init__, self.get_params(deep=False), caller=type(self).__name__)
         self._check_network()
+        for name in ("prior_report_", "held_"):  # of an earlier fit with other parameters
+            vars(self).pop(name, None)
         check_squares(X, f"{type(self).__name__}: X")
         check_squares(y, f"{type(self).__name__}: y")
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
@@ -279,14 +281,26 @@ class FSPEstimator(BaseEstimator):
             return validate_data(self, X, y, dtype=np.float64, **options)
         except (TypeError, ValueError) as error:
             kind = TypeError if isinstance(error, TypeError) else ValueError
-            raise kind(f"{type(self).__name__}: {'X' if isinstance(y, str) else 'X or y'}: {error}") from error
+            alone = isinstance(y, str) and y == "no_validation"
+            raise kind(f"{type(self).__name__}: {'X' if alone else 'X or y'}: {error}") from error
 
     def _check_readable(self, **arrays: Any) -> None:
-        """Refuse what scikit-learn would take for numbers without a word: dates, and values under a mask."""
+        """Refuse what scikit-learn would take for numbers without a word: dates, texts, and values under a mask."""
         for name, values in arrays.items():
+            argument = f"{type(self).__name__}: {name}"
             foreign = isinstance(values, np.ma.MaskedArray) or type(values).__module__.partition(".")[0] == "torch"
-            if foreign or getattr(getattr(values, "dtype", None), "kind", "f") in "mMV":
-                check_readable(values, f"{type(self).__name__}: {name}")
+            # Of a data frame each column has a dtype of its own.
+            columns: Any = getattr(values, "dtypes", None)
+            dtypes = list(columns) if hasattr(columns, "__iter__") else [getattr(values, "dtype", None)]
+            kinds = {getattr(dtype, "kind", "f") for dtype in dtypes}
+            if foreign or kinds & set("mMV"):
+                check_readable(values, argument)
+            if kinds & set("mM"):
+                raise ValueError(
+                    f"{argument} has columns of dates; pass numbers, for instance days since a date of your choice"
+                )
+            if name == "X" and kinds & set("SU"):
+                raise ValueError(f"{argument} holds texts; pass numbers, for instance X.astype(float)")
 
     def _points(self, X) -> tuple[Float[np.ndarray, "k d"], int]:
         """Checked and scaled inputs, padded to a round number of rows, and how many of them there are."""
@@ -308,6 +322,7 @@ class FSPEstimator(BaseEstimator):
     def _functions(self, X, n_samples: int, random_state) -> Float[np.ndarray, "s n q"]:
         """Functions drawn from the posterior, in the network's units."""
         x, count = self._points(X)
+        check_fits(n_samples, 64 * len(x), f"{type(self).__name__}.sample_y: n_samples")
         seed = check_random_state(random_state).randint(np.iinfo(np.int32).max)
         with jax.enable_x64(True):
             draws = self._double_posterior().sample(x, key=jr.key(seed), num_samples=n_samples)

@@ -43,14 +43,17 @@ class FSPClassifier(ClassifierMixin, FSPEstimator):
         self._check_readable(X=X, y=y)
         X, y = map(np.asarray, self._validated(X, y, ensure_min_samples=2))
         y = column_or_1d(y, warn=True)
-        check_classification_targets(y)
+        try:
+            check_classification_targets(y)
+        except ValueError as error:
+            raise ValueError(f"{type(self).__name__}: y: {error}") from error
         self.classes_, labels = np.unique(y, return_inverse=True)
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         seen = labels[weights > 0]
         if seen.size and np.unique(seen).size < 2:
             raise ValueError(
                 f"{type(self).__name__} needs samples of at least 2 classes in the data, but the data contains "
-                f"only one class: {self.classes_[seen[0]].item()!r}"
+                f"only one class: {self.classes_[seen[0]].item()!r}; pass y with at least two"
             )
         count = self.classes_.size
         self._fit(

@@ -22,7 +22,7 @@ from gpjax.parameters import PositiveReal
 from jaxtyping import Float
 from paramax import non_trainable
 
-from fsplaplace.estimators._language import Expression, Product, Quantity, Single, Sum, read_kernel
+from fsplaplace.estimators._language import Expression, Product, Quantity, Single, Sum, is_name, read_kernel
 
 _CLASSES: dict[str, Callable[..., AbstractKernel]] = {
     "rbf": RBF,
@@ -71,8 +71,11 @@ def kernel_by_name(
     """
     if isinstance(kernel, AbstractKernel):
         return kernel
-    if not isinstance(kernel, str):
-        raise ValueError(f"kernel is {kernel!r}; pass one of {', '.join(map(repr, KERNELS))}, or a GPJax kernel")
+    if not isinstance(kernel, str) or (kernel.isidentifier() and not is_name(kernel)):
+        raise ValueError(
+            f"kernel is {kernel!r}; pass one of {', '.join(map(repr, KERNELS))}, other sums and products of these, or a GPJax "
+            "kernel"
+        )
     return _built(read_kernel(kernel), columns or Columns.numbered(num_features), ard)
 
 

@@ -92,6 +92,15 @@ def read_kernel(text: str) -> Expression:
     return found
 
 
+def is_name(word: str) -> bool:
+    """Whether a word is the name of a kernel, whatever its capitals and underscores."""
+    return _known(word) is not None
+
+
+def _known(word: str) -> str | None:
+    return next((each for each in PARAMETERS if each.replace("_", "") == word.lower().replace("_", "")), None)
+
+
 class _Reader:
     """The tokens of a text, one after the other."""
 
@@ -146,7 +155,7 @@ class _Reader:
         if self.kind != "word":
             raise self.error("the name of a kernel")
         place, name = self.next, self.take()
-        known = next((each for each in PARAMETERS if each.replace("_", "") == name.lower().replace("_", "")), None)
+        known = _known(name)
         if known is None:
             self.next = place
             raise self.error(f"one of {', '.join(PARAMETERS)}")

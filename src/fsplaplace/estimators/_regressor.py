@@ -8,7 +8,7 @@ from jaxtyping import Float
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, check_random_state
 
-from fsplaplace.arguments import checked
+from fsplaplace.arguments import check_numbers, checked
 from fsplaplace.estimators._base import FSPEstimator, whole_or_nothing
 from fsplaplace.estimators._summary import LeaveOneOutScores
 from fsplaplace.estimators._weighted import weighted
@@ -82,7 +82,7 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
         self._check_readable(X=X, y=y)
         valid = self._validated(X, y, y_numeric=True, multi_output=True, ensure_min_samples=2)
         X, y = map(np.asarray, valid)
-        targets = y.astype(np.float64).reshape(len(y), -1)
+        targets = check_numbers(y, f"{type(self).__name__}: y").astype(np.float64).reshape(len(y), -1)
         num_outputs = targets.shape[1]
         noise = Gaussian(_UNFITTED_NOISE if num_outputs == 1 else np.full(num_outputs, _UNFITTED_NOISE))
         self._fit(X, targets, sample_weight, noise, num_outputs=num_outputs, scale_targets=True)

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from fsplaplace._version import __version__
+from fsplaplace.arguments import checked
 from fsplaplace.experiments._experiment import Cell, Experiment, Outcome, Row, Summary
 from fsplaplace.experiments._records import (
     ResultFormatError,
@@ -30,6 +31,7 @@ _CELL = "fsplaplace experiment cell"
 _SELECTION = ("tasks", "methods", "fvi_seeds")
 
 
+@checked
 def reproduce(
     experiment: Experiment,
     *,
@@ -52,13 +54,13 @@ def reproduce(
 
     Returns the content of the result file.
     """
+    if tasks is not None and not tasks:
+        raise ValueError("reproduce: tasks is empty; pass at least one, or None for all")
     if preset not in experiment.presets:
         raise ValueError(f"{experiment.name} has no preset {preset!r}; pass one of {', '.join(experiment.presets)}")
     settings = dict(experiment.presets[preset])
     seeds = int(settings.pop("seeds")) if seeds is None else seeds
     settings.pop("seeds", None)
-    if seeds < 1:
-        raise ValueError(f"seeds is {seeds}; pass 1 or more")
     settings |= {} if tasks is None else {"tasks": _chosen(experiment, tasks, settings.get("tasks", ()))}
     out = Path(out)
     _check_writable(out)

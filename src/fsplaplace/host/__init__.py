@@ -12,6 +12,7 @@ from fsplaplace.host._float64 import double_precision as double_precision
 from fsplaplace.host._float64 import in_float64 as in_float64
 from fsplaplace.host._float64 import to_device as to_device
 from fsplaplace.host._float64 import to_double as to_double
+from fsplaplace.host._memory import check_fits as check_fits
 from fsplaplace.host._memory import format_bytes as format_bytes
 from fsplaplace.host._memory import itemsize as itemsize
 from fsplaplace.host._memory import pad_rows as pad_rows

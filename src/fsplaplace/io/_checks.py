@@ -4,7 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from fsplaplace.laplace import Diagnostics, Posterior
+from fsplaplace.laplace import Diagnostics, Later, Posterior
 from fsplaplace.likelihoods import Likelihood
 from fsplaplace.networks import Model
 from fsplaplace.prior import Prior
@@ -21,11 +21,22 @@ def check_posterior(posterior: Posterior) -> None:
             f"scale has shape {posterior.scale.shape} and shift {posterior.shift.shape}, but {posterior.model.name} "
             f"has {num_params} weights"
         )
+    if not posterior.scale.dtype == posterior.shift.dtype == posterior.model.dtype:
+        raise ValueError(
+            f"scale has dtype {posterior.scale.dtype} and shift {posterior.shift.dtype}, but the weights {posterior.model.dtype}"
+        )
     information = posterior.information
     if information is not None and getattr(information, "shape", None) != posterior.scale.shape[:1]:
         raise ValueError(
             f"information has shape {getattr(information, 'shape', None)}, but scale has {posterior.scale.shape[0]} directions"
         )
+    if posterior.later is not None:
+        _check_types(posterior, later=Later)
+        rank, later = posterior.scale.shape[0], posterior.later
+        if (later.step.shape, later.turn.shape, later.num_rows.shape) != ((rank,), (rank, rank), ()):
+            raise ValueError(
+                f"later has shapes {later.step.shape} and {later.turn.shape}, but scale has {rank} directions"
+            )
     for name in ("scale", "shift", "context_points", "log_evidence"):
         if not jnp.issubdtype(getattr(posterior, name).dtype, jnp.floating):
             raise ValueError(f"{name} has dtype {getattr(posterior, name).dtype}")

@@ -16,7 +16,7 @@ from fsplaplace import kernels, likelihoods, means
 from fsplaplace.host import FileFormatError
 from fsplaplace.io._checks import check_posterior, check_trained
 from fsplaplace.kernels.multi_output import BlockComputation
-from fsplaplace.laplace import Diagnostics, Posterior, Ratio, Stage, Verdict
+from fsplaplace.laplace import Diagnostics, Later, Posterior, Ratio, Stage, Verdict
 from fsplaplace.prior import Prior
 from fsplaplace.training import History, Trained
 
@@ -118,7 +118,7 @@ def _register_all() -> None:
         likelihoods.Poisson, likelihoods.StudentT, likelihoods.FromLogDensity,
     ):  # fmt: skip
         register(kind, name=f"fsplaplace.likelihoods.{kind.__name__}")
-    for kind in (Prior, Diagnostics, Ratio, Stage, Verdict, History):
+    for kind in (Prior, Diagnostics, Later, Ratio, Stage, Verdict, History):
         register(kind, name=f"fsplaplace.{kind.__name__}")
     register(Posterior, name="fsplaplace.Posterior", check=check_posterior)
     register(Trained, name="fsplaplace.Trained", check=check_trained)

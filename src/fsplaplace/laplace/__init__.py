@@ -10,6 +10,7 @@ from fsplaplace.laplace._fit import choose_context_points as choose_context_poin
 from fsplaplace.laplace._fit import fit_posterior as fit_posterior
 from fsplaplace.laplace._laplace import laplace as laplace
 from fsplaplace.laplace._leave_one_out import LeaveOneOut as LeaveOneOut
+from fsplaplace.laplace._linear_model import Later as Later
 from fsplaplace.laplace._linear_model import Local as Local
 from fsplaplace.laplace._plan import Plan as Plan
 from fsplaplace.laplace._plan import plan as plan

@@ -1,9 +1,9 @@
-r"""More data for a posterior, and one datum less: both in the r coordinates of its directions.
+r"""More data for a posterior: in the r coordinates of its directions.
 
 A posterior's function is $m(x) + F(x)\,\epsilon$ with $\epsilon \sim \mathcal N(0, I)$ and F the normalised features. New data with
-curvature H turn this into $\epsilon \sim \mathcal N(e, A^{-1})$ with $A = I + \sum_i F_i^\top H_i F_i$: no training, no new
-features. With $\Lambda$ the information so far, $\Lambda^{1/2} A \Lambda^{1/2} = Q \Lambda' Q^\top$ gives the new
-information $\Lambda'$ and the new directions $S' = S \Lambda^{1/2} Q \Lambda'^{-1/2}$, which again carry prior and posterior at once.
+curvature H turn this into $\epsilon \sim \mathcal N(e, A^{-1})$ with $A = I + \sum_i F_i^\top H_i F_i = R R^\top$: no training, no new
+features, and directions in the space of weights that stay as they are. Only e and $T = R^{-\top}$ are kept (`Later`); data
+that come still later find features $F T$ and add to both.
 """
 
 from typing import NamedTuple
@@ -13,12 +13,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, Float, Shaped
+from jax.scipy.linalg import cho_solve, solve_triangular
+from jaxtyping import Array, Float, Int, Shaped
 
 from fsplaplace.host import in_float64, one_blas_thread, to_device
 from fsplaplace.laplace import _choices
 from fsplaplace.laplace._features import Block, with_missed
-from fsplaplace.laplace._linear_model import LinearModel, Local
+from fsplaplace.laplace._linear_model import Later, LinearModel, Local, see_rows
 from fsplaplace.laplace._mode import posterior_mode
 from fsplaplace.likelihoods import Gaussian, Likelihood
 
@@ -27,15 +28,11 @@ class Conditioned(NamedTuple):
     """What changes in a posterior that is given more data.
 
     Attributes:
-        scale: the new directions, (r, p).
-        shift: the new shift, (p,).
-        information: along the new directions, (r,); None in the precision form.
+        later: what all data since the fit say about the coordinates.
         log_evidence: of the new data given the old, to be added.
     """
 
-    scale: Float[Array, "r p"]
-    shift: Float[Array, " p"]
-    information: Float[Array, " r"] | None
+    later: Later
     log_evidence: Float[Array, ""]
 
 
@@ -50,23 +47,47 @@ def condition(
         targets: the new targets, checked.
         likelihood: of these targets.
 
-    Time $O(n q r^2 + r^3 + r^2 p)$ for one Newton step, and one is enough for Gaussian noise.
+    Time $O(n q r^2 + r^3)$ for one Newton step, and one is enough for Gaussian noise.
     """
     traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((linear, local, targets, likelihood)))
+    rank, dtype, before = linear.scale.shape[0], linear.scale.dtype, _so_far(linear)
     if traced:
-        return _condition_traced(linear, local, targets, likelihood, linear.scale.dtype)
+        return _condition_traced(
+            before, local, targets, likelihood, None, missed_as_noise=linear.missed_as_noise, dtype=dtype
+        )
     block = data_block(linear, local, np.asarray(targets), likelihood)
     with one_blas_thread():
-        mode = posterior_mode(lambda: iter([block]), linear.scale.shape[0])
-        eigenvalues, rotation = _diagonalise(np, mode.precision, _information(np, linear))
-    turned = turn(linear.scale, rotation, mode.z)
-    dtype = linear.scale.dtype
+        mode = posterior_mode(lambda: iter([block]), rank)
+        first = np.asarray(before.turn, np.float64)
+        turn = first @ np.linalg.inv(np.linalg.cholesky(mode.precision)).T
+    step = np.asarray(before.step, np.float64) + first @ mode.z
+    num_rows = np.asarray(before.num_rows) + np.int32(local.mean.shape[0])
     return Conditioned(
-        turned.scale,
-        to_device(np.asarray(linear.shift) + np.asarray(turned.shift)),
-        None if linear.information is None else to_device(eigenvalues, dtype),
-        to_device(mode.log_evidence, dtype),
+        Later(to_device(step, dtype), to_device(turn, dtype), to_device(num_rows)), to_device(mode.log_evidence, dtype)
     )
+
+
+@eqx.filter_jit
+def condition_few(
+    linear: LinearModel,
+    x: Float[Array | np.ndarray, "n ..."],
+    targets: Float[Array | np.ndarray, "n q"],
+    likelihood: Gaussian,
+    num_rows: Int[Array | np.ndarray, ""],
+) -> Conditioned:
+    """`condition` on few rows with Gaussian noise, from the inputs on: one program. Rows after the first `num_rows` fill up."""
+    return _condition_traced(
+        _so_far(linear), linear.at(x, see_rows(linear, x)), targets, likelihood, num_rows,
+        missed_as_noise=linear.missed_as_noise, dtype=linear.scale.dtype,
+    )  # fmt: skip
+
+
+def _so_far(linear: LinearModel) -> Later:
+    """What data since the fit say, if there are none so far nothing."""
+    if linear.later is not None:
+        return linear.later
+    rank, dtype = linear.scale.shape[0], linear.scale.dtype
+    return Later(np.zeros(rank, dtype), np.eye(rank, dtype=dtype), np.zeros((), np.int32))
 
 
 def data_block(
@@ -80,79 +101,51 @@ def data_block(
     return Block(mean, mean, features, targets, likelihood, noise)
 
 
-class Turned(NamedTuple):
-    """Combinations of directions.
-
-    Attributes:
-        scale: the rotation times the directions, (r, p).
-        shift: the coordinates times the directions, (p,).
-    """
-
-    scale: Float[Array, "r p"]
-    shift: Float[Array, " p"]
-
-
-def turn(
-    directions: Float[Array | np.ndarray, "r p"],
-    rotation: Float[np.ndarray, "k r"],
-    coordinates: Float[np.ndarray, " r"],
-) -> Turned:
-    """Rows of weights combined: by BLAS on the host if they are few, where XLA would first compile the product."""
-    rotation, coordinates = rotation.astype(directions.dtype), coordinates.astype(directions.dtype)
-    if directions.nbytes > _choices.LARGEST_ON_HOST:
-        return Turned(*_turn(directions, to_device(rotation), to_device(coordinates)))
-    rows = np.asarray(directions)
-    return Turned(to_device(rotation @ rows), to_device(coordinates @ rows))
-
-
-@eqx.filter_jit
-def _turn(directions, rotation, coordinates):
-    return rotation @ directions, coordinates @ directions
-
-
-def _information(numpy, linear: LinearModel):
-    if linear.information is None:
-        return numpy.ones(linear.scale.shape[0])
-    return numpy.asarray(linear.information, dtype=numpy.float64)
-
-
-def _diagonalise(numpy, precision, information):
-    r"""$\Lambda'$, and $\Lambda'^{-1/2} Q^\top \Lambda^{1/2}$, which turns the directions (stored as rows)."""
-    root = numpy.sqrt(information)
-    eigenvalues, eigenvectors = numpy.linalg.eigh(root[:, None] * precision * root)
-    return eigenvalues, (eigenvectors / numpy.sqrt(eigenvalues)).T * root
-
-
 @in_float64
-def _condition_traced(linear: LinearModel, local: Local, targets, likelihood: Likelihood, dtype) -> Conditioned:
+def _condition_traced(
+    before: Later, local: Local, targets, likelihood: Likelihood, num_rows, *, missed_as_noise: bool, dtype
+) -> Conditioned:
     """The same inside `jax.jit` and `jax.vmap`: in float64 there as well, because precisions span many orders."""
+    count = local.mean.shape[0] if num_rows is None else num_rows
     if isinstance(likelihood, Gaussian):
-        step, precision, log_evidence = gaussian_step(linear, local, targets, likelihood)
+        counted = jnp.arange(local.mean.shape[0]) < count
+        step, root, log_evidence = _gaussian_step(local, targets, likelihood, counted, missed_as_noise)
     else:
-        step, precision, log_evidence = _newton_step(local, targets, likelihood)
-    eigenvalues, rotation = _diagonalise(jnp, precision, _information(jnp, linear))
+        step, root, log_evidence = _newton_step(local, targets, likelihood)
+    # T R^-T, by one triangular solve.
+    turn = solve_triangular(root, before.turn.T, lower=True).T
     return Conditioned(
-        (rotation @ linear.scale).astype(dtype),
-        (linear.shift + step @ linear.scale).astype(dtype),
-        None if linear.information is None else eigenvalues.astype(dtype),
+        Later(
+            (before.step + before.turn @ step).astype(dtype),
+            turn.astype(dtype),
+            jnp.asarray(before.num_rows + count, jnp.int32),
+        ),
         log_evidence.astype(dtype),
     )
 
 
-def gaussian_step(linear: LinearModel, local: Local, targets, likelihood: Gaussian) -> tuple[Array, Array, Array]:
-    r"""Mode e, precision A and log evidence for Gaussian noise, in closed form."""
+def _gaussian_step(
+    local: Local, targets, likelihood: Gaussian, counted, missed_as_noise: bool
+) -> tuple[Array, Array, Array]:
+    r"""Mode e, Cholesky factor R and log evidence for Gaussian noise, in closed form; of the rows that count."""
     targets = jnp.asarray(targets, local.mean.dtype).reshape(local.mean.shape)
+    weight = counted.astype(targets.dtype)
     variance = jnp.broadcast_to(likelihood.scale.astype(local.mean.dtype) ** 2, local.mean.shape)
-    added = local.unexplained if linear.missed_as_noise else jnp.zeros_like(variance)
-    log_normaliser = jnp.sum(likelihood.log_prob(targets, targets)) - 0.5 * jnp.sum(jnp.log1p(added / variance))
+    added = local.unexplained if missed_as_noise else jnp.zeros_like(variance)
+    log_normaliser = likelihood.log_prob(targets, targets) - 0.5 * jnp.sum(jnp.log1p(added / variance), axis=1)
     features = local.features.reshape(-1, local.features.shape[2])
-    weighted = features / (variance + added).reshape(-1, 1)
+    precisions = (weight[:, None] / (variance + added)).ravel()
     residual = (targets - local.mean).ravel()
-    precision = jnp.eye(features.shape[1], dtype=features.dtype) + weighted.T @ features
-    slope = weighted.T @ residual
-    step = jnp.linalg.solve(precision, slope)
-    explained = jnp.sum(residual**2 / (variance + added).ravel()) - step @ slope
-    return step, precision, log_normaliser - 0.5 * explained - 0.5 * jnp.linalg.slogdet(precision)[1]
+    precision = jnp.eye(features.shape[1], dtype=features.dtype) + (precisions * features.T) @ features
+    slope = (precisions * residual) @ features
+    root = jnp.linalg.cholesky(precision)
+    step = cho_solve((root, True), slope)
+    explained = jnp.sum(precisions * residual**2) - step @ slope
+    return step, root, weight @ log_normaliser - 0.5 * explained - _half_log_determinant(root)
+
+
+def _half_log_determinant(root):
+    return jnp.sum(jnp.log(jnp.diagonal(root)))
 
 
 def _newton_step(local: Local, targets, likelihood: Likelihood) -> tuple[Array, Array, Array]:
@@ -182,5 +175,5 @@ def _newton_step(local: Local, targets, likelihood: Likelihood) -> tuple[Array, 
 
     start = (jnp.zeros(features.shape[2], dtype), jnp.asarray(True), jnp.asarray(0))
     step = jax.lax.while_loop(unfinished, advance, start)[0]
-    precision = curvature(step)
-    return step, precision, -objective(step) - 0.5 * jnp.linalg.slogdet(precision)[1]
+    root = jnp.linalg.cholesky(curvature(step))
+    return step, root, -objective(step) - _half_log_determinant(root)

@@ -3,6 +3,7 @@
 import warnings
 from typing import NamedTuple
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -11,7 +12,6 @@ from fsplaplace.host import itemsize, to_device
 from fsplaplace.laplace import _choices
 from fsplaplace.laplace._choices import Options, Treatment
 from fsplaplace.laplace._compare_means import compare_means, means_at
-from fsplaplace.laplace._conditioning import turn
 from fsplaplace.laplace._cost import Cost
 from fsplaplace.laplace._diagnostics import Clock, Diagnostics, misfit_to_noise, variance_ratios
 from fsplaplace.laplace._features import Blocks, Known, data_blocks, known_at
@@ -215,8 +215,38 @@ def posterior_weights(pulled: PulledBack, precision: Float[np.ndarray, "r r"], z
     directions, rank = pulled.directions, eigenvalues.size
     more = _choices.rounded_rank(rank, directions.nbytes / rank) - rank
     rotation = np.pad((eigenvectors / np.sqrt(eigenvalues)).T, ((0, more), (0, 0)))
-    scale, shift = turn(directions, rotation, z)
+    scale, shift = _turn(directions, rotation, z)
     return Weights(scale, shift, np.pad(eigenvalues, (0, more), constant_values=1.0), eigenvalues, eigenvectors)
+
+
+class _Turned(NamedTuple):
+    """Combinations of directions.
+
+    Attributes:
+        scale: the rotation times the directions, (r, p).
+        shift: the coordinates times the directions, (p,).
+    """
+
+    scale: Float[Array, "r p"]
+    shift: Float[Array, " p"]
+
+
+def _turn(
+    directions: Float[Array | np.ndarray, "r p"],
+    rotation: Float[np.ndarray, "k r"],
+    coordinates: Float[np.ndarray, " r"],
+) -> _Turned:
+    """Rows of weights combined: by BLAS on the host if they are few, where XLA would first compile the product."""
+    rotation, coordinates = rotation.astype(directions.dtype), coordinates.astype(directions.dtype)
+    if directions.nbytes > _choices.LARGEST_ON_HOST:
+        return _Turned(*_turn_compiled(directions, to_device(rotation), to_device(coordinates)))
+    rows = np.asarray(directions)
+    return _Turned(to_device(rotation @ rows), to_device(coordinates @ rows))
+
+
+@eqx.filter_jit
+def _turn_compiled(directions, rotation, coordinates):
+    return rotation @ directions, coordinates @ directions
 
 
 def _solver(problem: Problem, options: Options) -> str:

@@ -144,7 +144,6 @@ class Diagnostics(eqx.Module):
         misfit_to_noise: see `Posterior.misfit_to_noise`.
         verdict: whether the posterior can be trusted, why, and what to do.
         stages: seconds and bytes of each stage.
-        rows_since: rows of data that `Posterior.condition` added; all else is about the posterior before them.
 
     Numbers are leaves of the pytree, so that a function compiled for one posterior serves the next.
     """
@@ -166,7 +165,6 @@ class Diagnostics(eqx.Module):
     misfit_to_noise: float | None = eqx.field(converter=_number)
     verdict: Verdict
     stages: dict[str, Stage]
-    rows_since: int | np.integer = eqx.field(default=np.int64(0), converter=np.int64)
 
     @property
     def mean_gain(self) -> float:
@@ -196,8 +194,6 @@ class Diagnostics(eqx.Module):
         )
         if self.noise_factor is not None:
             table.add_row("noise with the highest evidence", f"{self.noise_factor:.3g} times the stated")
-        if self.rows_since:
-            table.add_row("conditioned since on", f"{self.rows_since} rows")
         for name, stage in self.stages.items():
             table.add_row(name, f"{float(stage.seconds):.3f} s, {format_bytes(float(stage.bytes))}")
         return table_text(table)

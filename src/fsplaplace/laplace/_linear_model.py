@@ -4,11 +4,26 @@ from typing import NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+import numpy as np
+from jaxtyping import Array, Float, Int
 
 from fsplaplace.likelihoods import Likelihood
 from fsplaplace.networks import Model, outputs_and_jacobian, push_forward_block, route
 from fsplaplace.prior import Prior, SeenPrior
+
+
+class Later(eqx.Module):
+    r"""What data that came after the fit say about its coordinates: $\epsilon \sim \mathcal N(e, T T^\top)$ instead of a standard normal.
+
+    Attributes:
+        step: e, (r,).
+        turn: T, (r, r).
+        num_rows: how many rows of data these were.
+    """
+
+    step: Float[Array | np.ndarray, " r"]
+    turn: Float[Array | np.ndarray, "r r"]
+    num_rows: Int[Array | np.ndarray, ""]
 
 
 class LinearModel(eqx.Module):
@@ -22,6 +37,7 @@ class LinearModel(eqx.Module):
         shift: see `Posterior`.
         information: see `Posterior`.
         context_points: see `Posterior`.
+        later: see `Posterior`.
         refined: whether the mean is the refined one.
         missed_as_noise: whether data tell nothing of what the features miss.
     """
@@ -33,16 +49,21 @@ class LinearModel(eqx.Module):
     shift: Float[Array, " p"]
     information: Float[Array, " r"] | None
     context_points: Float[Array, "m ..."]
+    later: Later | None
     refined: bool = eqx.field(static=True)
     missed_as_noise: bool = eqx.field(static=True)
 
     def at(self, x, seen: "Seen") -> "Local":
         """The process at inputs, from what the network sees there."""
-        network, moved, features = seen
+        network, moved, fitted = seen
+        features = fitted
+        if self.later is not None:
+            moved, features = moved + fitted @ self.later.step, fitted @ self.later.turn
         if self.information is None:
             return Local(network + moved, features, jnp.zeros_like(network))
-        squares, stated = features**2, self.prior.variance(x).astype(features.dtype)
-        carried, implied = jnp.sum(squares, axis=2), jnp.sum(squares * self.information, axis=2)
+        stated = self.prior.variance(x).astype(features.dtype)
+        # The prior is that of the fit: later data change what is carried, not what is implied.
+        carried, implied = jnp.sum(features**2, axis=2), jnp.sum(fitted**2 * self.information, axis=2)
         # Inside the root nothing is zero, also where a branch is not taken: its derivative would be infinite.
         # A kernel that cannot be taken through an operator states nothing.
         stated = jnp.where(jnp.isnan(stated), implied, stated)
@@ -73,7 +94,7 @@ class Seen(NamedTuple):
     Attributes:
         network: f(x), (n, q).
         moved: J(x) s, (n, q).
-        features: J(x) S, (n, q, r).
+        features: J(x) S, (n, q, r), as fitted.
     """
 
     network: Float[Array, "n q"]
@@ -86,7 +107,7 @@ class Local(NamedTuple):
 
     Attributes:
         mean: of the function, (n, q).
-        features: a(x) J(x) S, (n, q, r).
+        features: a(x) J(x) S T, (n, q, r); without later data T is the identity.
         unexplained: u(x), (n, q).
     """
 
@@ -105,10 +126,16 @@ def see_block(linear: LinearModel, x) -> Seen:
     """What the network sees at one block of rows."""
     model, scale, shift = linear.model, linear.scale, linear.shift
     if route(model, x, scale.shape[0]) == "rows":
-        network, rows = outputs_and_jacobian(model, x)
-        return Seen(network, (rows @ shift).reshape(network.shape), (rows @ scale.T).reshape(*network.shape, -1))
+        return see_rows(linear, x)
     moved = push_forward_block(model, x, shift[None])[:, :, 0]
     return Seen(model(x), moved, push_forward_block(model, x, scale))
+
+
+def see_rows(linear: LinearModel, x) -> Seen:
+    """What the network sees at few inputs, by the rows of its Jacobian and one matrix product."""
+    network, rows = outputs_and_jacobian(linear.model, x)
+    features = (rows @ linear.scale.T).reshape(*network.shape, -1)
+    return Seen(network, (rows @ linear.shift).reshape(network.shape), features)
 
 
 @eqx.filter_jit
@@ -119,5 +146,5 @@ def local_at(linear: LinearModel, x, seen: Seen) -> Local:
 
 @eqx.filter_jit
 def local_block(linear: LinearModel, x) -> Local:
-    """The process at one block of rows."""
-    return linear.at(x, see_block(linear, x))
+    """The process at few rows."""
+    return linear.at(x, see_rows(linear, x))

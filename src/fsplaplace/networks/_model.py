@@ -146,11 +146,11 @@ class Model(eqx.Module):
         """Inputs in the weights' dtype, or an error that says what is wrong with them."""
         if isinstance(x, Tracer):
             return jnp.asarray(x, self.dtype)
-        values = check_numbers(x, argument)
+        values, dtype = check_numbers(x, argument), self.dtype
         if values.ndim < 2 or values.shape[0] == 0:
             raise ValueError(f"{argument} has shape {values.shape}; pass at least one row, as (n, d)")
         with np.errstate(over="ignore"):  # a number too large for the weights' dtype is infinite below
-            values = values.astype(self.dtype)
+            values = values.astype(dtype)
         if not np.all(np.isfinite(values)):
             bad = int(np.argmin(np.isfinite(values.reshape(len(values), -1)).all(axis=1)))
             raise ValueError(f"{argument} has NaN or infinite values (first in row {bad}); remove or impute those rows")

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from fsplaplace import kernels
 from fsplaplace.arguments import KeyLike, Range, checked
-from fsplaplace.host import double_precision, itemsize, resolve_budget, rows_that_fit, to_device
+from fsplaplace.host import check_fits, double_precision, itemsize, resolve_budget, rows_that_fit, to_device
 from fsplaplace.operators import Operator
 from fsplaplace.prior._factor import PriorFactor, factor_at
 from fsplaplace.prior._structure import BlockStructure, structure_of
@@ -213,6 +213,7 @@ class Prior(eqx.Module):
         x = x if isinstance(x, jax.Array) else to_device(x)
         x = _flatten(x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(float))
         # All directions, whatever the number of points: a draw with fewer would have too small a variance.
+        check_fits(num_samples, 16 * x.shape[0] * self.num_outputs, "Prior.sample: num_samples")
         factor = self.factor(x, rank=x.shape[0] * self.num_outputs, rtol=1e-12).columns
         noise = jr.normal(key, (num_samples, factor.shape[2]), x.dtype)
         return self.mean_at(x) + jnp.einsum("nqr,sr->snq", factor.astype(x.dtype), noise)

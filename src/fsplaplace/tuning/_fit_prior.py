@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
@@ -292,7 +291,7 @@ def _maximum(
     vector = box.clip(tied.ties.expand(best.vector))
     at_best = last.evaluate(vector)
     if subsets is not None:
-        at_best = at_best._replace(value=best.value - float(problem.penalty(jnp.asarray(vector))))
+        at_best = at_best._replace(value=best.value - problem.penalty(vector))
     return _Maximum(
         problem.space,
         box,
