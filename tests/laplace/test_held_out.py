@@ -13,12 +13,12 @@ import fsplaplace as fsp
 from fsplaplace.estimators import weighted
 from fsplaplace.laplace import fit_posterior
 from fsplaplace.laplace._choices import Options
-from fsplaplace.laplace._held_out import Candidate, Rows, judge
+from fsplaplace.laplace._held_out import Candidate, LabelledRows, judge
 
 
-def rows(count: int, likelihood=None) -> Rows:
+def rows(count: int, likelihood=None) -> LabelledRows:
     X = np.linspace(-1.0, 1.0, count)[:, None]
-    return Rows(X, np.sin(3 * X), likelihood or fsp.likelihoods.Gaussian(0.1))
+    return LabelledRows(X, np.sin(3 * X), likelihood or fsp.likelihoods.Gaussian(0.1))
 
 
 def test_rows_are_held_out_only_where_the_exact_process_cannot_see_all():
@@ -65,7 +65,7 @@ class Stub:
 
 def test_the_candidate_with_the_highest_held_out_density_is_taken():
     X, y = np.zeros((50, 1)), np.where(np.arange(50) % 2, 0.3, -0.3)[:, None]
-    held = Rows(X, y, fsp.likelihoods.Gaussian(0.1))
+    held = LabelledRows(X, y, fsp.likelihoods.Gaussian(0.1))
     stubs = {False: Stub(0.0, 1.0, 0.0, 3.0), True: Stub(0.0, 0.0, 4.0, 0.2)}
     # Residuals have standard deviation 0.3 around 0: three times the stated noise without missed variance is right.
     assert judge(stubs.__getitem__, held, Options(), fit_noise=True) == Candidate("network", False, 3.0)

@@ -15,7 +15,7 @@ from fsplaplace.host import host_generator, phase
 from fsplaplace.laplace import _choices
 from fsplaplace.laplace._choices import Options
 from fsplaplace.laplace._diagnostics import VerdictWarning
-from fsplaplace.laplace._held_out import Rows, judge
+from fsplaplace.laplace._held_out import LabelledRows, judge
 from fsplaplace.laplace._laplace import laplace
 from fsplaplace.laplace._posterior import Posterior
 from fsplaplace.likelihoods import Gaussian, Likelihood
@@ -84,7 +84,7 @@ def fit_posterior(
     if context_points is None:
         context_points = choose_context_points(X, num_points, key=points_key, cover=cover)
         options = {"include_training": False, **options}
-    everything = Rows(X, y, likelihood)
+    everything = LabelledRows(X, y, likelihood)
     hold_out = hold_out and options.get("form", "covariance") == "covariance"
     parts = everything.parts(host_generator(points_key)) if hold_out else None
     rows = everything if parts is None else parts.kept
@@ -94,7 +94,7 @@ def fit_posterior(
         )
         chose(trained.history.summary)
 
-    def approximate(rows: Rows, noise_factor: float = 1.0, **more) -> Posterior:
+    def approximate(rows: LabelledRows, noise_factor: float = 1.0, **more) -> Posterior:
         likelihood = rows.with_scale_of(trained.likelihood)
         if noise_factor != 1.0 and isinstance(likelihood, Gaussian):
             likelihood = likelihood.scaled(noise_factor)
@@ -115,7 +115,7 @@ def fit_posterior(
             else:
                 best = judge(
                     lambda missed: approximate(parts.kept, mean="refined", missed_as_noise=missed),
-                    Rows(parts.held.X, parts.held.y, parts.held.with_scale_of(trained.likelihood)),
+                    LabelledRows(parts.held.X, parts.held.y, parts.held.with_scale_of(trained.likelihood)),
                     Options(options.get("mean", "auto"), missed_as_noise=options.get("missed_as_noise")),
                     fit_noise=fit_noise,
                 )

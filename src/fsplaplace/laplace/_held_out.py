@@ -15,7 +15,7 @@ from fsplaplace.laplace._posterior import Posterior
 from fsplaplace.likelihoods import Gaussian, Likelihood
 
 
-class Rows(NamedTuple):
+class LabelledRows(NamedTuple):
     """Inputs, targets and their likelihood."""
 
     X: ArrayLike
@@ -39,9 +39,9 @@ class Rows(NamedTuple):
         held = np.sort(generator.permutation(telling)[: min(_choices.MOST_HELD_OUT, telling.size // 10)])
         return Parts(self.take(held, targets), self.take(np.setdiff1d(np.arange(count), held), targets))
 
-    def take(self, index: Int[np.ndarray, " k"], targets: np.ndarray) -> "Rows":
+    def take(self, index: Int[np.ndarray, " k"], targets: np.ndarray) -> "LabelledRows":
         """Some of the rows."""
-        return Rows(np.asarray(self.X)[index], targets[index], self.likelihood.rows(index))
+        return LabelledRows(np.asarray(self.X)[index], targets[index], self.likelihood.rows(index))
 
     def with_scale_of(self, fitted: Likelihood) -> Likelihood:
         """The likelihood of these rows with the scale that training fitted, perhaps on others."""
@@ -53,8 +53,8 @@ class Rows(NamedTuple):
 class Parts(NamedTuple):
     """Rows that judge, and all others."""
 
-    held: Rows
-    kept: Rows
+    held: LabelledRows
+    kept: LabelledRows
 
 
 class Candidate(NamedTuple):
@@ -71,7 +71,9 @@ class Candidate(NamedTuple):
     noise_factor: float
 
 
-def judge(approximate: Callable[[bool], Posterior], held: Rows, options: Options, *, fit_noise: bool) -> Candidate:
+def judge(
+    approximate: Callable[[bool], Posterior], held: LabelledRows, options: Options, *, fit_noise: bool
+) -> Candidate:
     """The candidate with the highest mean log predictive density of the rows held out.
 
     The noise is tried as stated and as the evidence of the other rows prefers it, in both directions.
