@@ -6,11 +6,11 @@ import jax
 import numpy as np
 from jaxtyping import Float
 from sklearn.base import MultiOutputMixin, RegressorMixin
-from sklearn.utils.validation import check_random_state
+from sklearn.utils.validation import check_is_fitted, check_random_state
 
 from fsplaplace.arguments import checked
 from fsplaplace.estimators._base import FSPEstimator
-from fsplaplace.laplace import Prediction
+from fsplaplace.laplace import Posterior, Prediction
 from fsplaplace.likelihoods import Gaussian
 
 # The noise, relative to the targets, where there is nothing to fit it to.
@@ -76,6 +76,28 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
         self._target_shape = y.shape[1:]
         self.noise_ = noise if self._target_shape else float(noise[0])
         return self
+
+    @checked
+    def condition(self, X: Any, y: Any) -> "FSPRegressor":
+        """A new regressor that knows these rows as well, in milliseconds: kernel, noise, network and units stay as they are.
+
+        Equal to a new fit of the last, linear step on all rows (`Posterior.condition`); many rows far from the first call for a
+        new `fit`. This regressor does not change.
+        """
+        check_is_fitted(self)
+        self._check_readable(X=X, y=y)
+        X, y = map(np.asarray, self._validated(X, y, reset=False, y_numeric=True, multi_output=True))
+        if y.shape[1:] != self._target_shape:
+            raise ValueError(
+                f"FSPRegressor.condition: y has shape {y.shape}, but the first y had {('n', *self._target_shape)}; pass as many targets"
+            )
+        if not isinstance(self.posterior_, Posterior):
+            raise ValueError(f"FSPRegressor.condition: method={self.method!r} cannot; use 'fsp-laplace', or fit anew")
+        targets = self.target_scale_.apply(y.astype(np.float64).reshape(len(y), -1))
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        other.posterior_ = self.posterior_.condition(self.input_scale_.apply(X), targets)
+        return other
 
     @checked
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False):

@@ -18,7 +18,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from fsplaplace.host import itemsize, pad_rows, rows_that_fit
-from fsplaplace.networks._model import Model
+from fsplaplace.networks._model import Model, Through
 from fsplaplace.parallel import gather, num_shards, replicate, shard_rows
 
 _Rows = Float[Array, "n ..."] | Float[np.ndarray, "n ..."]
@@ -30,6 +30,8 @@ _MOST_ROWS: dict[Route, int] = {"directions": 4096, "rows": 1024, "convolutions"
 _CONVOLUTION_DIRECTIONS = 4
 # Rows of the Jacobian pay for themselves with this many directions for each, in a network whose rows stay in the cache.
 _DIRECTIONS_PER_ROW = 100
+# The same for a network seen through an operator: a Laplacian's pass costs many of the network's, and a row needs only one.
+_DIRECTIONS_PER_SEEN_ROW = 10
 _LARGEST_ROW = 50_000
 
 
@@ -197,7 +199,8 @@ def route(model: Model, x, rank: int) -> Route:
     """
     if linearisation(model, x).convolutional:
         return "convolutions"
-    many = rank >= _DIRECTIONS_PER_ROW * model.num_outputs(x)
+    each = _DIRECTIONS_PER_SEEN_ROW if isinstance(model.call, Through) else _DIRECTIONS_PER_ROW
+    many = rank >= each * model.num_outputs(x)
     return "rows" if many and model.num_outputs(x) * model.num_params <= _LARGEST_ROW else "directions"
 
 
