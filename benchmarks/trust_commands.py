@@ -245,7 +245,7 @@ def _process(
         else:
             said = process.communicate(timeout=120)[1]
     status = process.returncode
-    if close_output and status in (0, 141):  # whoever reads has seen enough
+    if close_output and status in (0, 1, 141):  # whoever reads has seen enough; rich ends with 1
         status = 0
     return _judged(
         Command(name, tuple(words), refused), status, said.decode(errors="replace"), "", time.perf_counter() - began

@@ -27,7 +27,7 @@ class FSPClassifier(ClassifierMixin, FSPEstimator):
     Gaussian stand-ins for the labels (`fsplaplace.tuning.dirichlet_labels`).
 
     Args:
-        kernel, ard, network, method, steps, num_context, fit_prior, random_state, progress: as in `FSPRegressor`; a
+        kernel, ard, effort, network, method, steps, num_context, fit_prior, random_state, progress: as in `FSPRegressor`; a
             network of your own needs one output for two classes, one per class for more.
         standardize: inputs to mean 0 and standard deviation 1.
 
