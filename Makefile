@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PYTEST := XLA_FLAGS="--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1" OMP_NUM_THREADS=1 \
 	JAX_PLATFORMS=cpu $(BIN)/python -m pytest -n 2
 
-.PHONY: demo test lint check bench docs docs-serve format clean
+.PHONY: demo test lint check bench lowest trust docs docs-serve format clean
 
 $(VENV)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -33,6 +33,22 @@ bench: $(VENV)/.ready  ## Speed beside the peers, growth, devices; sets up the p
 	$(BIN)/python benchmarks/peers.py
 	$(BIN)/python benchmarks/scale.py
 	$(BIN)/python benchmarks/devices.py
+
+# The lowest versions that pyproject.toml allows, as wheels; without torch, whose lowest versions come with CUDA.
+LOWEST_PYTHONS ?= 3.11 3.13
+lowest:  ## The fast tests on the lowest allowed versions of everything that is imported, on the oldest and the newest Python.
+	$(PYTHON) -m venv build/uv
+	build/uv/bin/python -m pip install --quiet --disable-pip-version-check uv
+	for version in $(LOWEST_PYTHONS); do \
+	  build/uv/bin/uv venv --quiet --clear --python $$version build/lowest-$$version && \
+	  VIRTUAL_ENV=build/lowest-$$version build/uv/bin/uv pip install --quiet --no-build --resolution lowest-direct \
+	    -r pyproject.toml --extra test && \
+	  XLA_FLAGS="--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1" OMP_NUM_THREADS=1 JAX_PLATFORMS=cpu \
+	    PYTHONPATH=src build/lowest-$$version/bin/python -m pytest -n 2 -m "not slow" || exit 1; \
+	done
+
+trust: $(VENV)/.ready  ## Wrong values, damaged files, killed processes, hostile hosts, long runs: half an hour, then benchmarks/results/trust.md.
+	$(BIN)/python benchmarks/trust.py
 
 $(VENV)/.ready-docs: $(VENV)/.ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[docs,neighbours]"

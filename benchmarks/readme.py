@@ -116,6 +116,26 @@ def paper_table() -> str:
     )
 
 
+def width_table() -> str:
+    """What width does: divergence from the exact process, by task and width of both hidden layers."""
+    rows = json.loads((ROOT / "benchmarks/results/width.json").read_text())["rows"]
+    found = {(row["task"], row["width"]): row["trained, smaller steps"] for row in rows if row["part"] == "grid"}
+    widths = sorted({width for _, width in found})
+    body = [
+        [task, *(f"{found[task, width]:.4f}" if (task, width) in found else "-" for width in widths)]
+        for task in dict.fromkeys(task for task, _ in found)
+    ]
+    return markdown_table(["nats from the exact process", *(f"2 x {width}" for width in widths)], body)
+
+
+def growth_table() -> str:
+    """Seconds and bytes of a posterior against the number of rows."""
+    rows = json.loads((ROOT / "benchmarks/results/scale.json").read_text())["rows"]
+    grown = [row for row in rows if row["kind"] == "growth" and row["axis"] == "n"]
+    body = [[f"{row['size']:,}", row["rank"], f"{row['seconds']:.1f}", f"{row['bytes'] / 2**20:.0f}"] for row in grown]
+    return markdown_table(["rows", "rank", "seconds", "MiB"], body)
+
+
 TABLES = {
     "demo": demo_table,
     "core": core_table,
@@ -124,6 +144,8 @@ TABLES = {
     "gp-speed": gp_speed_table,
     "methods": methods_table,
     "paper": paper_table,
+    "width": width_table,
+    "growth": growth_table,
 }
 
 

@@ -5,6 +5,7 @@
 # library, not the network's code. It says no to what is not a table of numbers.
 
 # %%
+import hashlib
 import json
 import tempfile
 import threading
@@ -45,7 +46,10 @@ print("serves", ", ".join(fsp.export(posterior, path)))
 # compiled, whatever the clients send.
 
 # %%
-program = jax.export.deserialize(bytearray(path.read_bytes()))
+data = path.read_bytes()
+if hashlib.sha256(data[:-32]).digest() != data[-32:]:
+    raise SystemExit(f"{path} is damaged")
+program = jax.export.deserialize(bytearray(data))
 columns = program.in_avals[0].shape[1]
 MOST_ROWS = 4096
 

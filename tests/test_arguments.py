@@ -12,8 +12,10 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+from gpjax.kernels import RBF
 from numpy.typing import ArrayLike
 
+import fsplaplace as fsp
 from fsplaplace.arguments import RANGES, KeyLike, accepts, as_key, checked
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
@@ -99,6 +101,31 @@ def test_errors_name_function_argument_value_and_range(arguments, message):
         function([1.0], key=0, **arguments)
 
 
+def test_several_positional_numbers_are_checked_one_by_one():
+    from fsplaplace import operators
+
+    with pytest.raises(TypeError, match=r"partial: columns is .*; pass a list, each a whole number|partial: columns"):
+        operators.partial(0, "1")
+    assert operators.partial(np.int64(1)).columns == (1,)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: function([1.0], key=0, steps=10**30), r"steps is 10{30}; pass 1 or more, at most 2147483647"),
+        (lambda: fsp.context.Uniform([-1.0], [1.0]).sample(10**12, key=0), r"num_points is .*, at most 2147483647"),
+        (lambda: fsp.context.Uniform([-1.0] * 50, [1.0] * 50).sample(10**9, key=0), r"takes .* GiB; at most \d+ fit in"),
+        (lambda: fsp.Prior(RBF()).sample(np.zeros((3, 1)), key=0, num_samples=2**31 - 1), r"num_samples is .* at most \d+ fit"),
+        (lambda: fsp.mlp([10**9], prior=fsp.Prior(RBF()), context=fsp.context.Uniform([-1.0], [1.0]), key=0), r"mlp: hidden is"),
+        (lambda: fsp.operators.integral(0.0, 1.0, nodes=10**9), r"nodes is 1000000000; pass 1 to 1000"),
+    ],
+    ids=["steps", "points", "memory", "draws", "units", "nodes"],
+)  # fmt: skip
+def test_counts_that_no_machine_holds_are_refused_with_what_fits(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
 def test_a_function_that_is_not_traceable_says_so():
     with pytest.raises(TypeError, match=r"X is traced by jax.jit .* call it outside"):
         jax.jit(lambda X: function(X, key=0)[0])(np.ones(3))
@@ -130,5 +157,5 @@ def test_every_public_callable_is_checked(monkeypatch):
 
 def test_ranges_are_of_arguments_that_exist():
     folder = Path(__file__).parents[1] / "src" / "fsplaplace"
-    text = "".join(path.read_text() for path in folder.rglob("*.py") if path.name != "arguments.py")
+    text = "".join(path.read_text() for path in folder.rglob("*.py") if path.name != "_ranges.py")
     assert [name for name in RANGES if f"{name}:" not in text and f"{name}=" not in text] == []

@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+import pandas
 import pytest
 from gpjax.kernels import RBF, AbstractKernel
 
@@ -232,6 +233,18 @@ MEANINGLESS = {
     "one target of 1e25": (lambda: laplace(y=with_value(Y, 1e25)), r"Gaussian: y has values up to 1e\+25, whose squares"),
     "inputs of 1e25": (lambda: laplace(X=with_value(X, 1e25)), r"X has values up to 1e\+25, whose squares float32"),
     "dates as targets": (lambda: laplace(y=np.arange(8).astype("datetime64[D]")), r"y has dtype datetime64\[D\]; pass numbers"),
+    "masked inputs": (
+        lambda: laplace(X=np.ma.masked_array(X, X > 0), context_points=X), r"laplace: X has masked values; fill them"
+    ),
+    "a variance of 1e30": (
+        lambda: laplace(prior=fsp.Prior(RBF(variance=1e30))), r"a parameter of the kernel has values up to 1e\+30, whose squares"
+    ),
+    "dates in a data frame": (
+        lambda: fsp.FSPRegressor().fit(pandas.DataFrame({"t": np.arange(8).astype("datetime64[s]")}), Y),
+        r"FSPRegressor: X has (dtype datetime64|columns of dates)",
+    ),
+    "numbers as texts": (lambda: fsp.FSPRegressor().fit(X.astype(str), Y), r"FSPRegressor: X holds texts; pass numbers"),
+    "complex targets of a table": (lambda: fsp.FSPRegressor().fit(X, Y + 0j), r"FSPRegressor: X or y: Complex data"),
     "masked targets": (lambda: laplace(y=np.ma.masked_array(Y, Y > 0)), r"y has masked values; fill them"),
     "a word for a truth value": (lambda: laplace(include_training="no"), r"include_training is 'no'; pass True or False"),
     "complex weights": (lambda: own_network(lambda w, x: x @ w, jnp.ones((1, 1), complex)), r"has weights of dtype complex64"),

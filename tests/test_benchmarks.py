@@ -144,6 +144,14 @@ def test_a_case_that_was_wrong_is_right_in_this_tree(run):
     assert all(row["after"] == row["wanted"] for row in rows)
 
 
+def test_every_case_names_tests_that_exist(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    cases = importlib.import_module("cases")
+    assert list(cases.TESTS) == list(cases.CASES)
+    for path, name in (test.split("::") for tests in cases.TESTS.values() for test in tests):
+        assert f"def {name}(" in (BENCHMARKS.parent / path).read_text(), f"{path} has no {name}"
+
+
 @pytest.mark.slow
 def test_the_verdict_is_compared_with_the_exact_process(run):
     rows = run("verdict", "--quick")

@@ -1,7 +1,6 @@
 """The command line: what it prints, what it writes, and one sentence for every mistake."""
 
 import csv
-import inspect
 import json
 import os
 import shutil
@@ -12,9 +11,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from fsplaplace import cli, experiments
+from fsplaplace import experiments
 from fsplaplace.cli import app
-from fsplaplace.estimators import FSPRegressor
 
 run = CliRunner()
 
@@ -101,9 +99,9 @@ def test_missing_data_says_where_it_was_looked_for(tmp_path, monkeypatch):
         ("y\n" + "1\n" * 6, "no other column"),
         ("x,y\n1,2\n1,2,3\n", "row 3 has 3 cells"),
         ("1,2\n3,4\n", "add a header"),
-        ("x;y\n1;2\n", "separated by ';'"),
+        ("x;y\n1;2\n", "1 row"),
         ("x,\n1,2\n", "column 2 has no name"),
-        ("x,y\n1_000,2\n", "row 2 has '1_000' in column 'x', which is not a number"),
+        ("x,y\n1_000,2\n5,3\n", "row 2 has '1_000' in column 'x', which is not a number"),
         ("# a comment\n# another\nx,y\n1,2\n2,red\n", "row 5 has 'red' in column 'y'"),
         ("# only comments\n", "has comments only"),
         ("x,y\n1," + "2" * 140_000 + "\n", "line 2 cannot be read as CSV"),
@@ -126,7 +124,7 @@ def test_a_file_in_another_encoding_is_named_or_read(tmp_path):
 def test_other_mistakes_of_fit_and_predict(tmp_path):
     good = table(tmp_path / "t.csv", GOOD)
     assert "does not exist" in refused("fit", tmp_path / "none.csv", "--target", "y")
-    assert "--kernel is 'fourier'" in refused("fit", good, "--target", "y", "--kernel", "fourier")
+    assert "kernel is 'fourier'; pass one of 'rbf'" in refused("fit", good, "--target", "y", "--kernel", "fourier")
     assert "model.json" in refused("predict", tmp_path, good)
 
 
@@ -138,7 +136,10 @@ def test_fit_then_predict_gives_the_same_numbers(tmp_path):
     assert fitted.exit_code == 0, fitted.output
     assert "RMSE" in fitted.output
     assert "verdict: good" in fitted.output
-    assert (out / "fit.png").read_bytes().startswith(b"\x89PNG")
+    figure = (out / "fit.png").read_bytes()
+    assert figure.startswith(b"\x89PNG")
+    width, height = (int.from_bytes(figure[at : at + 4], "big") for at in (16, 20))
+    assert width > 1.5 * height  # one input: the series with its band, wide as a series is
     predicted = run.invoke(app, ["predict", str(out), str(good), "--out", str(tmp_path / "p.csv")])
     assert predicted.exit_code == 0, predicted.output
     first, second = (_columns(path) for path in (out / "predictions.csv", tmp_path / "p.csv"))
@@ -147,6 +148,37 @@ def test_fit_then_predict_gives_the_same_numbers(tmp_path):
     assert np.all(second["std"] > 0)
     assert not second["outside"].any()
     assert json.loads((out / "model.json").read_text())["content"]["features"] == ["x"]
+
+
+SEASONS = """# a series of dates, categories and decimal commas
+when;place;code;y
+""" + "".join(
+    f"{np.datetime64('2001-01-15') + 30 * k};{'north' if k % 2 else 'south'};{k % 3};"
+    f"{np.sin(2 * np.pi * 30 * k / 365.2425) + 0.02 * k + 0.3 * (k % 2):.4f}\n".replace(".", ",")
+    for k in range(60)
+)
+
+
+def test_a_forecast_of_dates_categories_and_decimal_commas(tmp_path):
+    """What was found is said, stated parameters are kept, and new rows are read the same way."""
+    path, out = table(tmp_path / "s.csv", SEASONS), tmp_path / "fit"
+    options = ["--drop", "code", "--test", "last", "--kernel", "linear + periodic(1 year) * rbf + rbf(place)"]
+    done = run.invoke(app, ["fit", str(path), "--target", "y", "--out", str(out), "--steps", "300", "-q", *options])
+    assert done.exit_code == 0, done.output
+    for said in (
+        "1 comment line skipped", "separated by semicolons", "decimal commas", "when: ISO dates, as years", "place: 2 categories",
+        "48 rows to fit, the last 12 by 'when' held out", 'kernel: linear + periodic(period=1.0, "when") * rbf + rbf("place=south")',
+    ):  # fmt: skip
+        assert said in done.output
+    rmse = float(done.output.split("RMSE: ")[1].split()[0])
+    assert rmse < 0.35  # The targets of those months have a standard deviation of 0.7.
+    new = table(tmp_path / "new.csv", "when,place\n2004-05-01,north\n2004-05-01,east\n2400-01-01,south\n")
+    predicted = run.invoke(app, ["predict", str(out), str(new), "--out", str(tmp_path / "p.csv")])
+    assert predicted.exit_code == 0, predicted.output
+    assert "1 rows have a 'place' that the model never saw, such as 'east'" in predicted.output
+    assert "2 rows lie outside" in predicted.output
+    with (tmp_path / "p.csv").open() as file:
+        assert [row["outside"] for row in csv.DictReader(file)] == ["0", "1", "1"]
 
 
 def test_the_second_process_takes_its_programs_from_the_cache(tmp_path):
@@ -171,14 +203,6 @@ def _columns(path):
     with path.open() as file:
         rows = list(csv.DictReader(file))
     return {name: np.array([float(row[name]) for row in rows]) for name in rows[0]}
-
-
-def test_fit_has_the_defaults_of_the_estimator():
-    command, estimator = (inspect.signature(callable).parameters for callable in (cli.fit, FSPRegressor))
-    shared = [name for name in command if name in estimator]
-    assert shared == ["kernel", "steps"]
-    for name in shared:
-        assert command[name].default == estimator[name].default, name
 
 
 @pytest.fixture(scope="module")
@@ -217,6 +241,9 @@ def test_a_mistyped_model_is_never_another_one(fitted, tmp_path):
         (("scales", "target_mean"), "x", "target_mean is not 1 number"),
         (("scales",), [], "lacks features"),
         (("posterior_sha256",), "0" * 64, "of different fits"),
+        (("columns",), [{"name": "z", "kind": "number", "categories": []}], "columns does not say"),
+        (("columns",), [{"name": "x", "kind": "category", "categories": [1, 2]}], "columns does not say"),
+        (("columns",), [{"name": "x", "kind": "category", "categories": ["a", "b", "c"]}], "describes no network"),
     ],
 )
 def test_a_description_that_was_changed_and_sealed_again_is_refused(fitted, tmp_path, place, value, words):
@@ -265,21 +292,28 @@ def test_verify_goes_through_all_sets_and_names_a_command(tmp_path, monkeypatch)
     assert "`fsplaplace data fetch boston yacht`" in result.stderr
 
 
-@pytest.mark.parametrize(
-    ("command", "words"), [("fit", "nothing was written"), ("reproduce", "finished parts are kept")]
-)
-def test_an_interrupt_says_what_is_kept(command, words, fitted, monkeypatch, tmp_path):
+@pytest.mark.parametrize("command", ["fit", "reproduce"])
+@pytest.mark.parametrize("written", [False, True])
+def test_an_interrupt_says_what_is_kept(command, written, fitted, monkeypatch, tmp_path):
     def interrupt(*_, **__):
+        if written:
+            (tmp_path / "out" / "part.json").write_text("{}")
         raise KeyboardInterrupt
 
     from fsplaplace.cli import _reproduce, _tables
 
     monkeypatch.setattr(_tables, "fit_table", interrupt)
     monkeypatch.setattr(_reproduce, "run", interrupt)
+    (tmp_path / "out").mkdir()
+    old = tmp_path / "out" / "old.json"
+    old.write_text("{}")
+    os.utime(old, (0, 0))
     arguments = {"fit": [str(fitted / "t.csv"), "--target", "y"], "reproduce": ["sine"]}[command]
-    result = run.invoke(app, [command, *arguments])
+    result = run.invoke(app, [command, *arguments, "--out", str(tmp_path / "out")])
     assert result.exit_code == 130
-    assert words in result.stderr
+    assert ("nothing was written" in result.stderr) is not written
+    assert ("part.json" in result.stderr) is written
+    assert "old.json" not in result.stderr
 
 
 @pytest.mark.parametrize("case", ["ascii", "pipe"])

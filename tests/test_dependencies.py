@@ -55,6 +55,25 @@ def test_imports_are_declared():
             )
 
 
+def test_declared_dependencies_are_imported():
+    """And the other way round: nobody installs what is not used; tools of development are run, not imported."""
+    core, extras = declared()
+    tools = {"pytest", "pytest-xdist", "beartype", "hypothesis", "ruff", "pyright", "fsplaplace"}
+    places = ("src", "docs/site", "tests", "examples")
+    used = {
+        _NAMES.get(package, package).lower()
+        for place in places
+        for path in (_ROOT / place).rglob("*.py")
+        for package, _ in imports(path)
+    }
+    in_source = {
+        _NAMES.get(package, package).lower() for path in (_ROOT / "src").rglob("*.py") for package, _ in imports(path)
+    }
+    assert core - in_source == set()
+    # Not by an import statement: jax.export needs flatbuffers, the site is built by zensical with mkdocstrings, `import_extra`.
+    assert extras - used - tools == {"flatbuffers", "zensical", "mkdocstrings-python", "pooch"}
+
+
 def test_extras_that_the_pages_name_exist():
     extras = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     places = [

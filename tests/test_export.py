@@ -1,5 +1,6 @@
 """An exported posterior predicts the same with jax alone, for any number of rows."""
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -77,3 +78,13 @@ def test_what_cannot_be_exported_is_refused_and_no_file_is_left(tmp_path):
     with pytest.raises(ValueError, match="platforms is empty"):
         fsp.export(fitted, tmp_path / "nothing", platforms=[])
     assert not (tmp_path / "nothing").exists()
+
+
+def test_a_flipped_bit_is_seen_before_the_program_is_read(tmp_path):
+    """JAX reads a damaged program without a word; the last 32 bytes are the hash of the others, as the page says."""
+    path = tmp_path / "posterior.jaxprogram"
+    fsp.export(posterior(fsp.likelihoods.Gaussian(0.1), lambda X: X[:, 0], "float32"), path, platforms=["cpu"])
+    data = bytearray(path.read_bytes())
+    assert hashlib.sha256(data[:-32]).digest() == data[-32:]
+    data[len(data) // 2] ^= 1
+    assert hashlib.sha256(data[:-32]).digest() != data[-32:]

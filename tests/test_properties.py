@@ -1,6 +1,7 @@
 """Properties that hold for any data, kernel, noise and network of one shape: found by random search, the same in every run."""
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -10,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import fsplaplace as fsp
+from fsplaplace.host import to_double
 
 ROWS, POINTS = 10, np.linspace(-1.6, 1.6, 15)[:, None]
 CONTEXT = np.linspace(-1.5, 1.5, 20)[:, None]
@@ -104,6 +106,78 @@ def test_units_of_the_targets_change_units_only(problem, unit):
     np.testing.assert_allclose(second[1] / unit**2, first[1], atol=5e-3 * size)
 
 
+@FEW
+@given(problem=problems, unit=st.floats(1e-3, 1e3))
+def test_units_of_the_inputs_change_nothing(problem, unit):
+    """x, context and length scale times u give the same function of x / u."""
+    seed, kernel, length, size, _ = problem
+    _, _, noise, X, y = made(problem)
+    found = []
+    for u in (1.0, unit):
+        prior = fsp.Prior(kernel(lengthscale=length * u, variance=size))
+        context = fsp.context.Uniform([-1.5 * u], [1.5 * u])
+        model = fsp.as_model(fsp.mlp([8], prior=prior, context=context, key=seed % 1000))
+        found.append(
+            moments(
+                fsp.laplace(
+                    model, prior, fsp.likelihoods.Gaussian(noise), X * u, y,
+                    context_points=CONTEXT * u, delta=1e-8, missed_as_noise=False, mean="refined",
+                ),
+                POINTS * u,
+            )
+        )  # fmt: skip
+    np.testing.assert_allclose(found[1][0], found[0][0], atol=5e-3 * np.sqrt(size))
+    np.testing.assert_allclose(found[1][1], found[0][1], atol=5e-3 * size)
+
+
+@FEW
+@given(problem=problems, first=st.integers(1, 3))
+def test_conditioning_never_raises_the_variance_and_evidences_add_up(problem, first):
+    """log p(a, b) = log p(a) + log p(b | a), in float64, whatever the split."""
+    with jax.enable_x64(True):
+        model, prior, noise, X, y = to_double(made(problem))
+        # Three splits: each is a shape of its own.
+        cut = {1: 2, 2: 5, 3: 8}[first]
+        some = posterior_of(model, prior, noise, X[:cut], y[:cut], include_training=False)
+        later = some.condition(X[cut:], y[cut:])
+        both = posterior_of(model, prior, noise, X, y, include_training=False)
+        before, after = moments(some)[1], moments(later)[1]
+        assert np.all(after <= before * (1 + 1e-9) + 1e-12)
+        np.testing.assert_allclose(float(later.log_evidence), float(both.log_evidence), rtol=1e-6, atol=1e-6)
+
+
+@FEW
+@given(problem=problems)
+def test_float32_agrees_with_float64(problem):
+    single = made(problem)
+    found = moments(posterior_of(*single))
+    with jax.enable_x64(True):
+        wanted = moments(posterior_of(*to_double(single)))
+    size = problem[3]
+    np.testing.assert_allclose(found[0], wanted[0], atol=2e-2 * np.sqrt(size))
+    np.testing.assert_allclose(found[1], wanted[1], atol=1e-2 * size)
+
+
+@FEW
+@given(problem=problems, rows=st.sampled_from([1, 7]), likelihood=st.sampled_from(["bernoulli", "poisson"]))
+def test_other_likelihoods_and_sizes_stay_below_the_prior(problem, rows, likelihood):
+    model, prior, _, X, y = made(problem)
+    chosen = {"bernoulli": fsp.likelihoods.Bernoulli(), "poisson": fsp.likelihoods.Poisson()}[likelihood]
+    posterior = fsp.laplace(
+        model,
+        prior,
+        chosen,
+        X[:rows],
+        (y[:rows] > 0).astype(int),
+        context_points=CONTEXT,
+        delta=1e-8,
+        missed_as_noise=False,
+    )
+    variance = moments(posterior)[1]
+    stated = np.asarray(prior.variance(jnp.asarray(POINTS, jnp.float32)))
+    assert np.all((variance >= 0) & (variance <= stated * (1 + 1e-4)))
+
+
 @pytest.fixture(scope="module")
 def fitted():
     """One posterior for properties of what it predicts."""
@@ -138,7 +212,7 @@ def test_samples_have_the_posterior_s_moments(fitted, seed):
 @given(seed=st.integers(0, 1000))
 def test_a_posterior_with_other_numbers_is_loaded_bit_by_bit(fitted, tmp_path_factory, seed):
     generator = np.random.default_rng(seed)
-    scale = jnp.asarray(generator.normal(size=fitted.scale.shape) * 10.0 ** generator.integers(-30, 18), jnp.float32)
+    scale = jnp.asarray(generator.normal(size=fitted.scale.shape) * 10.0 ** generator.integers(-30, 16), jnp.float32)
     changed = eqx.tree_at(lambda tree: tree.scale, fitted, scale)
     path = tmp_path_factory.mktemp("saved") / "posterior.safetensors"
     fsp.save(path, changed)

@@ -6,7 +6,8 @@ distribution from a NumPy generator. `Uniform`,
 """
 
 import abc
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 
 import equinox as eqx
 import jax
@@ -19,7 +20,7 @@ from scipy.spatial import KDTree
 from scipy.stats import qmc
 
 from fsplaplace.arguments import check_finite, check_numbers, checked
-from fsplaplace.host import host_generator, to_device
+from fsplaplace.host import check_fits, host_generator, to_device
 
 
 class Sampler(eqx.Module):
@@ -85,9 +86,11 @@ class Uniform(_Box):
     @checked
     @eqx.filter_jit
     def sample(self, num_points, *, key):
-        return self._stretch(jr.uniform(key, (num_points, self.lower.shape[0]), self.lower.dtype))
+        _check_room(num_points, self.lower.shape)
+        return self._stretch(_by_rows(jr.uniform, key, (num_points, self.lower.shape[0]), self.lower.dtype))
 
     def draw(self, num_points, generator):
+        _check_room(num_points, self.lower.shape)
         lower, upper = np.asarray(self.lower), np.asarray(self.upper)
         return generator.uniform(lower, upper, (num_points, lower.shape[0])).astype(lower.dtype)
 
@@ -105,6 +108,7 @@ class Grid(_Box):
 
     @checked
     def sample(self, num_points, *, key=None):
+        _check_room(num_points, self.lower.shape)
         dimension = self.lower.shape[0]
         side = round(num_points ** (1 / dimension))
         side = side if side**dimension <= num_points else side - 1
@@ -130,6 +134,7 @@ class _QuasiRandom(_Box):
         return to_device(self.draw(num_points, host_generator(key)))
 
     def draw(self, num_points, generator):
+        _check_room(num_points, self.lower.shape)
         lower, upper = np.asarray(self.lower), np.asarray(self.upper)
         return lower + self._unit(num_points, generator).astype(lower.dtype) * (upper - lower)
 
@@ -216,14 +221,16 @@ class Data(Sampler):
     @checked
     @eqx.filter_jit
     def sample(self, num_points, *, key):
+        _check_room(num_points, self.points.shape[1:])
         choice, noise = jr.split(key)
         count = self.points.shape[0]
         repeats = -(-num_points // count)
         orders = jax.vmap(lambda k: jr.permutation(k, count))(jr.split(choice, repeats))
         chosen = self.points[orders.ravel()[:num_points]]
-        return chosen + self.jitter * jr.normal(noise, chosen.shape, chosen.dtype)
+        return chosen + self.jitter * _by_rows(jr.normal, noise, chosen.shape, chosen.dtype)
 
     def draw(self, num_points, generator):
+        _check_room(num_points, self.points.shape[1:])
         points, jitter = np.asarray(self.points), np.asarray(self.jitter)
         orders = [generator.permutation(points.shape[0]) for _ in range(-(-num_points // points.shape[0]))]
         chosen = points[np.concatenate(orders)[:num_points]]
@@ -264,6 +271,7 @@ class Segments(Sampler):
         return to_device(self.draw(num_points, host_generator(key)))
 
     def draw(self, num_points, generator):
+        _check_room(num_points, self.points.shape[1:])
         rows = np.asarray(self.points)
         count = rows.shape[0]
         first = generator.integers(0, count, num_points)
@@ -328,6 +336,12 @@ class Mixture(Sampler):
         return [(part, self.samplers[part], count) for part, count in enumerate(counts) if count > 0]
 
 
+def _by_rows(draw: Callable, key: PRNGKeyArray, shape: tuple[int, ...], dtype) -> Float[Array, "..."]:
+    """`draw(key, shape, dtype)`, the same numbers, drawn in one row: with ten columns XLA unrolls the generator over them, and
+    takes a second to compile instead of a fifth."""
+    return draw(key, (math.prod(shape),), dtype).reshape(shape)
+
+
 @checked
 def around(X: ArrayLike, *, margin: float = 0.5, jitter: float = 0.2) -> Mixture:
     """Half uniform in the box of the data widened on each side, half jittered training inputs: the default.
@@ -385,3 +399,8 @@ def _finite_rows(rows: ArrayLike, *, name: str, argument: str) -> Float[Array, "
         raise ValueError(f"{name}: {argument} has NaN or infinite values; remove those rows")
     check_finite(values, f"{name}: {argument}")
     return to_device(values if values.dtype.kind == "f" else values.astype(float))
+
+
+def _check_room(num_points: int, shape: tuple[int, ...]) -> None:
+    """Points, and the random numbers that they are made of."""
+    check_fits(num_points, 16 * math.prod(shape), "sample: num_points")

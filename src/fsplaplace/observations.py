@@ -31,6 +31,6 @@ class Observation(eqx.Module):
     likelihood: Likelihood
     of: Operator
 
-    @checked
+    @checked(finite=True)
     def __init__(self, X: ArrayLike, y: ArrayLike, likelihood: Likelihood, *, of: Operator | Callable | None = None):
         self.X, self.y, self.likelihood, self.of = X, y, likelihood, as_operator(of)

@@ -9,10 +9,11 @@ from gpjax.kernels import RBF, Matern12
 from scipy.stats import multivariate_normal
 
 import fsplaplace as fsp
+from fsplaplace.laplace._compare_means import score_means
 from fsplaplace.laplace._data import Part, Rows
 from fsplaplace.laplace._observed import observe
 from fsplaplace.laplace._problem import Places, Problem
-from fsplaplace.laplace._reference import Divergence, Reference, reference_at, score_means
+from fsplaplace.laplace._reference import closest_of_best, reference_at
 
 GENERATOR = np.random.default_rng(0)
 X = GENERATOR.uniform(-1, 1, size=(10, 1))
@@ -69,6 +70,7 @@ def test_choices_are_judged_by_the_divergence_from_the_exact_process(x64):
     value = judges.divergence(factor, "function")
     np.testing.assert_allclose(value, 0.0, atol=1e-8)
     assert min(judges.divergence(0.5 * factor, "noise")) > 0.01
+    assert judges.best_ridge(np.stack([0.5 * factor, factor, 0.9 * factor]), ("function", "noise")) == 1
     stated = judges.sample.stated._replace(mean=judges.sample.stated.mean + 3.0)
     shifted = judges._replace(sample=judges.sample._replace(stated=stated))
     assert min(shifted.divergence(factor, "function")) > 0.01
@@ -97,22 +99,9 @@ def test_rank_follows_the_noise():
     assert ranks[0] < ranks[1]
 
 
-class _TwoOpinions(Reference):
-    """A reference whose divergence and covariance error are read off the candidates themselves."""
-
-    def divergence(self, features, missed):
-        return Divergence(float(missed == "noise"), float(features[0, 0]))
-
-    def covariance_error(self, features):
-        return float(features[0, 1])
-
-
 @pytest.mark.parametrize(("divergences", "errors", "wanted"), [([1.0, 1.1], [9, 1], 1), ([1.0, 1.3], [9, 1], 0)])
 def test_of_ridges_that_diverge_alike_the_one_closest_to_the_prior_is_taken(divergences, errors, wanted):
-    judges = _TwoOpinions(None, None, None, np.eye(1), None, object(), 0.1 * np.ones(1), True, None)
-    candidates = [np.array([pair]) for pair in zip(divergences, errors, strict=True)]
-    assert judges.best_ridge(candidates, ("function", "noise")) == wanted
-    assert judges.best_treatment(candidates[wanted], ("function", "noise")) == "function"
+    assert closest_of_best(divergences, errors) == wanted
 
 
 @pytest.mark.parametrize("scale", [0.05, 0.5])

@@ -255,3 +255,13 @@ def test_reasons_name_a_mean_that_is_far_off_and_inputs_outside_the_context():
     reasons = " ".join(posterior.verdict.reasons)
     assert "standard deviations of a new target from the exact process's" in reasons
     assert "of the training inputs lie outside the box of the context points" in reasons
+
+
+def test_one_row_that_says_nothing_does_not_silence_the_verdict():
+    """The mean of squared scales would be that row's: beside it whatever the features miss would look small."""
+    prior, scale = fsp.Prior(RBF(lengthscale=0.02)), np.full((60, 1), 0.1)
+    scale[-1] = 1e6
+    with pytest.warns(fsp.VerdictWarning):
+        posterior = fit(prior, fsp.likelihoods.Gaussian(scale), width=4)
+    assert posterior.verdict.level != "good"
+    assert float(posterior.diagnostics.misfit_to_noise) > 1

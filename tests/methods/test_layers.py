@@ -12,6 +12,7 @@ from flax import linen, nnx
 import fsplaplace as fsp
 from fsplaplace.methods import last_layer
 from fsplaplace.methods.weight_laplace import layer_groups
+from fsplaplace.networks import layer_order
 
 # Widths that tell every array apart by its size, and names whose alphabetical order is not that of the layers.
 SIZES = ((2, 5), (5, 3), (3, 4))
@@ -150,6 +151,19 @@ def test_layers_are_numbered_as_they_act(name):
     # 5 weights are the bias of the first layer only, and so on: each size belongs to one layer.
     wanted = np.repeat([layer_of_size[size] for size in sizes], sizes)
     np.testing.assert_array_equal(layer_groups(model), wanted)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_hidden_width_is_that_of_the_widest_layer_between(name):
+    model = fsp.as_model(NETWORKS[name]())
+    assert layer_order(model, jnp.zeros((1, 2), model.dtype)).hidden_width == 5
+
+
+def test_a_width_inside_a_loop_is_seen_and_that_of_the_inputs_is_none():
+    model = fsp.as_model((in_a_loop, {"first": np.ones((9, 3)), "stack": np.ones((4, 3, 3))}))
+    assert layer_order(model, jnp.zeros((1, 9))).hidden_width == 3
+    linear = fsp.as_model((lambda params, x: x @ params, np.ones((9, 2))))
+    assert layer_order(linear, jnp.zeros((1, 9))).hidden_width == 0
 
 
 def test_a_normalisation_belongs_to_the_stage_before_and_is_a_layer_of_its_own():

@@ -9,7 +9,6 @@ import pytest
 
 import fsplaplace as fsp
 from fsplaplace.networks._jacobian import (
-    bytes_per_row,
     jacobian_matrix,
     linearisation,
     map_rows,
@@ -42,7 +41,7 @@ def test_products_of_a_convolutional_network_are_those_of_its_jacobian(convoluti
     J = np.asarray(jacobian_matrix(model, x), dtype=float)
     generator = np.random.default_rng(0)
     V, U = generator.normal(size=(rank, model.num_params)), generator.normal(size=(5, 3, rank))
-    budget = 8.0 * bytes_per_row(model, x, rank)
+    budget = 8.0 * linearisation(model, x).bytes_of_products(rank)
     assert rows_per_block(model, x, rank, budget) == 2
     pushed = push_forward(model, x, jnp.asarray(V, jnp.float32), budget=budget)
     np.testing.assert_allclose(np.reshape(pushed, (15, rank)), J @ V.T, atol=1e-4)

@@ -194,6 +194,29 @@ def test_arrays_of_another_shape_are_refused_by_name(tmp_path, change):
         run(path)
 
 
+@pytest.mark.parametrize("change", ["nan", "order", "array", "field"])
+def test_numbers_that_no_run_writes_are_refused(tmp_path, change):
+    path = tmp_path / "run.safetensors"
+    run(path)
+
+    def alter(tensors, header):
+        if change == "nan":
+            tensors["state/00000"] = np.full_like(tensors["state/00000"], np.nan)
+        elif change == "order":
+            name = next(name for name, value in tensors.items() if value.dtype.kind == "i" and value.size > 1)
+            tensors[name] = tensors[name] + 1000
+        elif change == "array":
+            tensors["more"] = np.zeros(3)
+        else:
+            header["more"] = 3
+
+    _rewrite(path, alter)
+    with pytest.raises(
+        ValueError, match=r"checkpoint .*run.safetensors.*(finite|order of rows|nobody knows|unknown field)"
+    ):
+        run(path)
+
+
 def test_a_checkpoint_of_an_older_version_is_refused_with_a_sentence(tmp_path):
     path = tmp_path / "run.safetensors"
     write_tensors(path, {"00000": np.zeros(3)}, {"kind": _KIND, "run": "0" * 64})

@@ -97,6 +97,19 @@ def test_training_lowers_the_objective_and_leaves_the_callers_model_alone(dtype)
     assert not np.array_equal(run.model.weights, before)
 
 
+@pytest.mark.parametrize(
+    ("hidden", "size"), [([50, 50], 1e-2), ([8], 1e-2), ([400, 30], 1.25e-3), ([30, 400], 1.25e-3), ([100], 5e-3)]
+)
+def test_the_first_step_falls_with_the_width(hidden, size):
+    """Adam's first step moves a weight by the step size, whatever its gradient: a wide network's function would move further."""
+    model, prior, *rest = problem()
+    model = fsp.as_model(fsp.mlp(hidden, prior=prior, context=fsp.context.Uniform(-1.5, 1.5), key=jr.key(0)))
+    trained = train(model, prior, *rest, steps=1)
+    before, after = (jax.tree.leaves(each.params) for each in (model, trained.model))
+    moves = np.concatenate([np.abs(np.asarray(b - a)).ravel() for a, b in zip(before, after, strict=True)])
+    assert np.median(moves) == pytest.approx(size, rel=1e-3)
+
+
 def test_the_key_decides_the_run():
     arguments = problem(context=fsp.context.Halton(-1.5, 1.5))
     first, again, other = (train(*arguments, steps=20, key=jr.key(seed)).model.weights for seed in (0, 0, 1))
@@ -266,7 +279,7 @@ def test_convolutional_networks_take_single_steps_to_the_weights_of_the_loop(mon
     monkeypatch.setattr(train_module, "_advance_by_steps", lambda *a: called.append(None) or by_steps(*a))
     stepwise = train(*arguments, steps=15)
     assert called
-    monkeypatch.setattr(train_module, "_advance_by_steps", train_module._advance_in_loop)
+    monkeypatch.setattr(train_module, "_advance_by_steps", train_module._Loop())
     looped = train(*arguments, steps=15)
     np.testing.assert_allclose(stepwise.model.weights, looped.model.weights, atol=1e-5)
     np.testing.assert_allclose(stepwise.history.objective, looped.history.objective, rtol=1e-4)
@@ -314,3 +327,36 @@ def test_progress_is_silent_where_the_output_is_no_terminal(capsys):
     fsp.train(*problem(), key=jr.key(0), steps=10, num_context=12, progress=True)
     shown = capsys.readouterr()
     assert not (shown.out + shown.err).strip()
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_an_interrupt_is_heard_within_a_chunk(tmp_path, monkeypatch, kept):
+    """A compiled loop cannot be interrupted: the pieces are short, and the error says what is kept."""
+    path = tmp_path / "run.safetensors"
+    if kept:
+        path.touch()
+        monkeypatch.setattr(_checkpoint, "restore", lambda _, state, __: state)
+    pieces = []
+
+    def interrupt(self, seconds):
+        pieces.append(None)
+        self.steps = 2
+        if len(pieces) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(train_module._Loop, "_learn", interrupt)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        train(*problem(), steps=100, num_context=5, checkpoint=path if kept else None)
+    assert len(pieces) == 3
+    (note,) = caught.value.__notes__
+    assert ("holds the last finished 100 steps" in note) is kept
+    assert ("nothing was kept, pass checkpoint=path" in note) is not kept
+
+
+def test_steps_of_a_piece_follow_the_clock():
+    loop = train_module._Loop()
+    loop._learn(30.0)
+    assert loop.steps == 1, "the first time is that of compiling"
+    for seconds, steps in ((0.1, 5), (1e-4, 100), (2.0, 1)):
+        loop._learn(seconds)
+        assert loop.steps == steps

@@ -5,12 +5,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gpjax.kernels import RBF, Matern32
+from gpjax.mean_functions import AbstractMeanFunction
+from jax import Array
 from scipy.stats import multivariate_normal
 
 from fsplaplace import Prior
 from fsplaplace.kernels import Helmholtz
+from fsplaplace.means import Linear
 from fsplaplace.tuning import log_marginal_likelihood
-from fsplaplace.tuning._marginal_likelihood import profile_likelihood
+from fsplaplace.tuning._problem import set_up
+from fsplaplace.tuning._profile import profile
+from fsplaplace.tuning._repeats import distinct_rows
 
 PRIORS = {
     "one output": (Prior(RBF(lengthscale=0.5, variance=2.0)), 1),
@@ -52,20 +57,74 @@ def test_gradient_equals_finite_differences():
     np.testing.assert_allclose(gradient, numeric, rtol=1e-5)
 
 
+def _search(prior, X, y, noise_scale, **options):
+    """What `fit_prior` maximises, and the vector of its parameters."""
+    rows = distinct_rows(X, y, np.ones(len(X)))
+    return set_up(
+        prior, rows, noise_scale=np.asarray(noise_scale), **{"shared_constant": False, "hyperpriors": True} | options
+    )
+
+
+@pytest.mark.parametrize("structure", PRIORS)
+def test_what_fit_prior_maximises_is_the_same_density_for_any_number_of_rows(structure):
+    """In tiles of 128 rows, on the host, against the dense density; n on both sides of a tile, some rows repeated."""
+    prior, q = PRIORS[structure]
+    generator = np.random.default_rng(4)
+    X, y = generator.normal(size=(131, 2)), generator.normal(size=(131, q))
+    X[2] = X[0]
+    scale = np.linspace(0.3, 0.5, q) if structure == "shared" else np.asarray(0.3)
+    with jax.enable_x64(True):
+        dense = np.asarray(prior.covariance(jnp.asarray(X), jnp.asarray(X))).reshape(131 * q, 131 * q)
+        for n in (3, 40, 128, 129, 131):
+            known = _search(prior, X[:n], y[:n], scale)
+            value = known.problem.evaluate(known.given).value
+            noise = np.broadcast_to(scale**2, (n, q)).ravel()
+            expected = multivariate_normal(np.zeros(n * q), dense[: n * q, : n * q] + np.diag(noise))
+            np.testing.assert_allclose(value, expected.logpdf(y[:n].ravel()), rtol=1e-7)
+
+
+@pytest.mark.parametrize("structure", PRIORS)
+def test_its_gradient_equals_differences_of_its_values(structure):
+    prior, q = PRIORS[structure]
+    generator = np.random.default_rng(5)
+    X, y = generator.normal(size=(30, 2)), generator.normal(size=(30, q))
+    X[3] = X[4]
+    mean = (
+        _Curved(jnp.ones(()))
+        if structure == "separate"
+        else {"shared": Linear(np.zeros((2, 2)), np.zeros(2))}.get(structure)
+    )
+    prior = Prior(prior.kernel, mean=mean, num_outputs=prior.num_outputs)
+    with jax.enable_x64(True):
+        known = _search(prior, X, y, np.full(q, 0.5))
+        at = known.box.clip(known.start + 0.1 * known.box.unit * generator.normal(size=known.start.size))
+        gradient = known.problem(at)[1]
+        steps = 1e-5 * np.diag(known.box.unit)
+        numeric = [(known.problem(at + step)[0] - known.problem(at - step)[0]) / 2e-5 for step in steps]
+    free = ~known.box.fixed
+    np.testing.assert_allclose((gradient * known.box.unit)[free], np.asarray(numeric)[free], rtol=1e-5, atol=1e-6)
+
+
+class _Curved(AbstractMeanFunction):
+    """A mean that is not linear in its parameter, which is therefore searched for."""
+
+    rate: Array
+
+    def __call__(self, x):
+        return jnp.sin(self.rate * x[:, :1])
+
+
 def test_profile_coefficients_are_those_of_generalised_least_squares():
     generator = np.random.default_rng(2)
     X, y = generator.normal(size=(10, 1)), generator.normal(size=(10, 2))
     design = generator.normal(size=(10, 2, 3))
-    prior = Prior(RBF(), num_outputs=2)
-    with jax.enable_x64(True):
-        value, beta, covariance = profile_likelihood(
-            prior, jnp.asarray(0.2), jnp.asarray(X), jnp.asarray(y), jnp.asarray(design)
-        )
-        dense = np.asarray(prior.covariance(jnp.asarray(X), jnp.asarray(X))).reshape(20, 20) + 0.2 * np.eye(20)
+    covariance = np.exp(-0.5 * (X - X.T) ** 2)
+    found = profile(covariance[None].copy(), np.full((1, 10), 0.2), y[None], design[None], derivatives=False)
+    dense = np.kron(covariance + 0.2 * np.eye(10), np.eye(2))
     columns, inverse = design.reshape(20, 3), np.linalg.inv(dense)
     precision = columns.T @ inverse @ columns
     expected = np.linalg.solve(precision, columns.T @ inverse @ y.ravel())
-    np.testing.assert_allclose(beta, expected, rtol=1e-6)
-    np.testing.assert_allclose(covariance, np.linalg.inv(precision), rtol=1e-6)
+    np.testing.assert_allclose(found.beta, expected, rtol=1e-6)
+    np.testing.assert_allclose(found.beta_covariance, np.linalg.inv(precision), rtol=1e-6)
     density = multivariate_normal(columns @ expected, dense).logpdf(y.ravel())
-    np.testing.assert_allclose(value, density, rtol=1e-6)
+    np.testing.assert_allclose(found.value, density, rtol=1e-6)

@@ -10,7 +10,10 @@ from botorch.models.model import FantasizeMixin, Model
 from botorch.sampling import SobolQMCNormalSampler
 from torch import Tensor
 
+from fsplaplace.arguments import checked
 
+
+@checked
 def check_model(model: Model, bounds: Tensor, *, gradient_tolerance: float = 1e-4) -> None:
     """Raise an AssertionError that names what a model does not do as acquisition functions expect it.
 

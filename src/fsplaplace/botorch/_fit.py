@@ -78,6 +78,8 @@ def fit_surrogate(
         prior, likelihood = _prior(X, Y, variance, settings)
         lower, upper = _box(X, settings.bounds)
         cover = Mixture([Halton(lower, upper), Faces(lower, upper)], weights=[1 - _SHARE_ON_FACES, _SHARE_ON_FACES])
+        if not settings.network or min(settings.network) < 1:
+            raise ValueError(f"FSPModel: network is {list(settings.network)}; pass at least one width, each 1 or more")
         network_key, points_key, guard_key, train_key = jr.split(jr.key(settings.seed), 4)
         model = as_model(mlp(list(settings.network), prior=prior, context=cover, key=network_key))
         rows = WeightedRows(X, Y, np.ones(X.shape[0])).padded()

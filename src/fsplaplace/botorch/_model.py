@@ -26,6 +26,7 @@ from linear_operator import to_linear_operator
 from torch import Tensor
 
 from fsplaplace import io
+from fsplaplace.arguments import Range, checked
 from fsplaplace.botorch._conditioning import Observed, moments, nothing_observed, observe
 from fsplaplace.botorch._features import Features, Process
 from fsplaplace.botorch._fit import Settings, fit_surrogate
@@ -67,6 +68,7 @@ class FSPModel(Model, FantasizeMixin):
         >>> candidates, _ = optimize_acqf(qLogExpectedImprovement(model, best_f), bounds, q=4, ...)  # doctest: +SKIP
     """
 
+    @checked(ranges={"steps": Range("0 or more", least=0, most=2**31 - 1)})
     def __init__(
         self,
         train_X: Tensor,
@@ -148,6 +150,7 @@ class FSPModel(Model, FantasizeMixin):
         """Of the hypothetical observations that it was conditioned on."""
         return torch.Size() if self._observed is None else self._observed.batch_shape
 
+    @checked
     def posterior(
         self,
         X: Tensor,
@@ -166,6 +169,8 @@ class FSPModel(Model, FantasizeMixin):
             posterior_transform: of BoTorch.
         """
         if output_indices is not None:
+            if not output_indices:
+                raise ValueError("FSPModel.posterior: output_indices is empty; pass at least one number of an output")
             return self.subset_output(output_indices).posterior(
                 X, observation_noise=observation_noise, posterior_transform=posterior_transform
             )
@@ -181,6 +186,7 @@ class FSPModel(Model, FantasizeMixin):
         """The posterior of the function at transformed inputs, in the units of transformed targets."""
         return self._distribution(X, False)
 
+    @checked
     def condition_on_observations(self, X: Tensor, Y: Tensor, noise: Tensor | None = None, **_: Any) -> "FSPModel":
         """The model given observations, without a new fit: `Posterior.condition`, batched and with gradients.
 
@@ -209,8 +215,11 @@ class FSPModel(Model, FantasizeMixin):
         conditioned.eval()
         return conditioned
 
+    @checked
     def subset_output(self, idcs: list[int]) -> "FSPModel":
         """The model of some of the outputs."""
+        if not idcs:
+            raise ValueError("FSPModel.subset_output: idcs is empty; pass at least one number of an output")
         if any(not -self.num_outputs <= index < self.num_outputs for index in idcs):
             raise ValueError(f"subset_output: idcs is {idcs}, but the model has {self.num_outputs} outputs")
         kept = list(range(self._posterior.prior.num_outputs)) if self._outputs is None else self._outputs

@@ -2,6 +2,7 @@
 
 import io
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,7 @@ except ImportError as error:  # pragma: no cover - only where the extra is missi
 from rich.console import Console
 
 from fsplaplace._version import __version__
-from fsplaplace.cli._errors import user_errors
+from fsplaplace.cli._errors import flush_output, user_errors
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -24,6 +25,14 @@ data_app = typer.Typer(
 )
 app.add_typer(data_app, name="data")
 
+
+class Test(StrEnum):
+    """Which rows are held out."""
+
+    random = "random"
+    last = "last"
+
+
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print results only, no progress.")]
 
 
@@ -33,7 +42,10 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             # In a locale without these letters they are printed as question marks, instead of an error.
             stream.reconfigure(errors="replace")
-    app()
+    try:
+        app()
+    finally:
+        flush_output()
 
 
 @app.callback(invoke_without_command=True)
@@ -63,7 +75,7 @@ def demo(
     quiet: Quiet = False,
 ) -> None:
     """The paper's sine task under four priors, against the exact Gaussian process."""
-    with user_errors():
+    with user_errors(writes=out):
         from fsplaplace.experiments import demo as example
 
         example.run(out, steps=steps, progress=not quiet)
@@ -77,15 +89,18 @@ def reproduce(
         str, typer.Option(help="quick (a minute), cpu (minutes on two cores) or paper (the authors').")
     ] = "cpu",
     seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds; the preset's by default.")] = None,
+    task: Annotated[
+        list[str] | None, typer.Option(help="A task of the experiment, such as a table of uci; may be repeated.")
+    ] = None,
     out: Annotated[Path, typer.Option(help="Directory for results, figures and finished cells.")] = Path("results"),
     show_list: Annotated[bool, typer.Option("--list", help="List the experiments and exit.")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Run one of the paper's experiments: JSON, figures, a table and a verdict. An interrupted run continues."""
-    with user_errors(interrupted="finished parts are kept, run the same command to continue"):
+    with user_errors(writes=out, kept="run the same command to continue"):
         from fsplaplace.cli import _reproduce
 
-        _reproduce.show_experiments() if show_list else _reproduce.run(name, preset, seeds, out, quiet)
+        _reproduce.show_experiments() if show_list else _reproduce.run(name, preset, seeds, task, out, quiet)
 
 
 @app.command()
@@ -94,7 +109,7 @@ def report(
     out: Annotated[Path | None, typer.Option(help="Directory of the pages; `report` in that one by default.")] = None,
 ) -> None:
     """Markdown pages from the results: the paper's tables with our numbers beside them, figures, settings."""
-    with user_errors():
+    with user_errors(writes=out or results / "report"):
         from fsplaplace.experiments.report import write_report
 
         index, *pages = write_report(results, out or results / "report")
@@ -103,25 +118,64 @@ def report(
 
 @app.command()
 def fit(
-    table: Annotated[Path, typer.Argument(help="A CSV file with a header.", show_default=False)],
+    table: Annotated[
+        Path,
+        typer.Argument(
+            help="A table with a header: commas, semicolons, tabs or blanks between cells.", show_default=False
+        ),
+    ],
     target: Annotated[str, typer.Option(help="The column to predict.", show_default=False)],
+    features: Annotated[
+        list[str] | None, typer.Option(help="Columns to predict it from, as a,b or repeated; all others by default.")
+    ] = None,
+    drop: Annotated[list[str] | None, typer.Option(help="Columns to leave out.")] = None,
+    categorical: Annotated[list[str] | None, typer.Option(help="Columns of codes that are names, not numbers.")] = None,
     kernel: Annotated[
-        str,
-        typer.Option(help="rbf, matern12, matern32, matern52, rational_quadratic, periodic, linear, linear+matern32."),
-    ] = "matern32",
+        str | None,
+        typer.Option(
+            help='Sums and products of rbf, matern12, matern32, matern52, rational_quadratic, periodic and linear, as "linear + '
+            'periodic(1 year) * rbf(30, age)": numbers are kept, what is not stated is fitted. The default of FSPRegressor.',
+            show_default=False,
+        ),
+    ] = None,
+    period: Annotated[
+        str | None,
+        typer.Option(
+            help='What repeats, as "1 year" or 12: of the kernel\'s periodic part, which is added if it has none.'
+        ),
+    ] = None,
     out: Annotated[Path, typer.Option(help="Directory for predictions, figure and model.")] = Path("fit"),
+    test: Annotated[
+        Test,
+        typer.Option(help="Hold out random rows, or the last ones (by date, or by the only input) for a forecast."),
+    ] = Test.random,
     test_fraction: Annotated[
         float, typer.Option(min=0.0, max=0.9, help="Share of the rows held out for the scores.")
     ] = 0.2,
-    steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = 2000,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Training steps; the default of FSPRegressor.", show_default=False)
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="For the split and the fit.")] = 0,
     quiet: Quiet = False,
 ) -> None:
     """Fit a table: scores on held-out rows, predictions with uncertainty, a figure and a saved model."""
-    with user_errors():
+    with user_errors(writes=out, kept="a model whose two files are of different fits is refused by predict"):
         from fsplaplace.cli import _tables
 
-        _tables.fit_table(table, target, kernel, out, test_fraction, steps, seed, quiet)
+        wanted = _tables.Wanted(
+            target,
+            features or (),
+            drop or (),
+            categorical or (),
+            kernel,
+            period,
+            test.value,
+            test_fraction,
+            steps,
+            seed,
+            quiet,
+        )
+        _tables.fit_table(table, out, wanted)
 
 
 @app.command()
@@ -134,7 +188,7 @@ def studio(
     show: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in the browser.")] = True,
 ) -> None:
     """A page to choose a prior by looking: functions it draws, the exact posterior, evidence, the Python lines."""
-    with user_errors():
+    with user_errors(writes=out):
         from fsplaplace.studio import write_studio
 
         print(f"wrote {write_studio(out, table, target=target, show=show)}")
@@ -147,7 +201,7 @@ def predict(
     out: Annotated[Path, typer.Option(help="File for the predictions.")] = Path("predictions.csv"),
 ) -> None:
     """Predict the rows of a table with a model that `fit` saved: mean and standard deviations."""
-    with user_errors():
+    with user_errors(writes=out):
         from fsplaplace.cli import _tables
 
         _tables.predict_table(model, table, out)

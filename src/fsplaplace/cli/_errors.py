@@ -2,8 +2,10 @@
 
 import os
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import typer
 
@@ -11,28 +13,52 @@ from fsplaplace.datasets import DatasetUnavailableError
 
 # What the library raises when the caller's input is at fault, and what the system says of files.
 _USER = (ValueError, TypeError, OSError, MemoryError, FloatingPointError, DatasetUnavailableError, ImportError)
-_NOTHING_KEPT = "nothing was written"
 
 
 @contextmanager
-def user_errors(*, interrupted: str = _NOTHING_KEPT) -> Iterator[None]:
+def user_errors(*, writes: Path | None = None, kept: str = "") -> Iterator[None]:
     """Exit 1 with the message on stderr for an error that the user can mend; 130 for an interrupt.
 
     Args:
-        interrupted: what an interrupt leaves behind.
+        writes: the file or directory that the command writes; an interrupt says what of it is new.
+        kept: what is said of files that were written before an interrupt.
     """
+    # File systems date files by a clock that is some milliseconds late.
+    began = time.time_ns() - 10**7
     try:
         yield
     except KeyboardInterrupt:
-        print(f"interrupted; {interrupted}", file=sys.stderr)
+        print(f"interrupted; {_written(writes, began, kept)}", file=sys.stderr)
         raise typer.Exit(130) from None
     except BrokenPipeError:
-        # Who reads the output has seen enough, as `head` has; Python would complain when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         raise typer.Exit(141) from None
     except _USER as error:
         print(f"error: {_sentence(error)}", file=sys.stderr)
         raise typer.Exit(1) from error
+
+
+def flush_output() -> None:
+    """Write what is left of the output; nobody may be reading any more."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _drop_output()
+
+
+def _drop_output() -> None:
+    """Who reads the output has seen enough, as `head` has; Python would complain when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _written(place: Path | None, began: int, kept: str) -> str:
+    """What an interrupted command has written, by its files."""
+    files = [] if place is None else [place, *place.rglob("*")] if place.is_dir() else [place]
+    new = [file for file in files if file.is_file() and file.suffix != ".part" and file.stat().st_mtime_ns >= began]
+    if not new:
+        return "nothing was written"
+    names = ", ".join(str(file) for file in new[:3]) + (f" and {len(new) - 3} more" if len(new) > 3 else "")
+    return f"finished files are kept: {names}" + (f"; {kept}" if kept else "")
 
 
 def _sentence(error: BaseException) -> str:

@@ -18,7 +18,7 @@ def show_experiments() -> None:
     Console().print(table)
 
 
-def run(name: str | None, preset: str, seeds: int | None, out: Path, quiet: bool) -> None:
+def run(name: str | None, preset: str, seeds: int | None, tasks: list[str] | None, out: Path, quiet: bool) -> None:
     """Run what is missing, print the table, the files and the verdict."""
     if name is None:
         raise ValueError(f"reproduce needs the name of an experiment; pass one of {', '.join(experiments.names())}")
@@ -27,6 +27,7 @@ def run(name: str | None, preset: str, seeds: int | None, out: Path, quiet: bool
         experiments.get(name),
         preset=preset,
         seeds=seeds,
+        tasks=tasks or None,
         out=out,
         quiet=quiet or not console.is_terminal,
         console=console,

@@ -2,8 +2,16 @@
 
 from fsplaplace.estimators._classifier import FSPClassifier as FSPClassifier
 from fsplaplace.estimators._kernels import KERNELS as KERNELS
+from fsplaplace.estimators._kernels import Columns as Columns
 from fsplaplace.estimators._kernels import kernel_by_name as kernel_by_name
+from fsplaplace.estimators._language import Expression as Expression
+from fsplaplace.estimators._language import Product as Product
+from fsplaplace.estimators._language import Quantity as Quantity
+from fsplaplace.estimators._language import Single as Single
+from fsplaplace.estimators._language import Sum as Sum
+from fsplaplace.estimators._language import read_kernel as read_kernel
 from fsplaplace.estimators._regressor import FSPRegressor as FSPRegressor
 from fsplaplace.estimators._rows import WeightedRows as WeightedRows
 from fsplaplace.estimators._rows import padded_size as padded_size
+from fsplaplace.estimators._summary import LeaveOneOutScores as LeaveOneOutScores
 from fsplaplace.estimators._weighted import weighted as weighted

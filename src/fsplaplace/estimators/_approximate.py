@@ -14,16 +14,12 @@ from fsplaplace.likelihoods import Gaussian, Likelihood
 from fsplaplace.methods import MAP, FunctionPosterior, by_name
 from fsplaplace.networks import Model
 from fsplaplace.prior import Prior
-from fsplaplace.training import adam
 
 # Context points of one training step; more of them make the step slow before they make it better.
 _MOST_STEP_CONTEXT = 100
 # Beyond this many rows training takes minibatches.
 _MOST_FULL_BATCH = 1024
 _BATCH = 512
-# Adam moves all weights alike, so that a wide network's function moves further in a step and its features are lost: 2x150 under
-# RBF(.02) diverges by .091 with the step size for 2x50, by .043 with a third of it (benchmarks/results/width.md).
-_STEP_SIZE, _NARROW = 1e-2, 50
 
 
 def approximate(
@@ -36,15 +32,11 @@ def approximate(
     *,
     steps: int,
     num_context: int,
-    width: int | None,
     key: PRNGKeyArray,
     progress: bool,
 ) -> Posterior | FunctionPosterior:
-    """Fit, and return a posterior whose likelihood is that of one new observation.
-
-    `width` is that of a network whose width was chosen here, or None.
-    """
-    chosen = by_name(method, **_options(method, steps, num_context, width, rows))
+    """Fit, and return a posterior whose likelihood is that of one new observation."""
+    chosen = by_name(method, **_options(method, steps, num_context, rows))
     observed = likelihood
     if method == "fsp-laplace":
         # Rows of weight zero make the number of rows a round one.
@@ -61,13 +53,12 @@ def approximate(
     return dataclasses.replace(posterior, likelihood=likelihood)
 
 
-def _options(method: str, steps: int, num_context: int, width: int | None, rows: WeightedRows) -> dict:
+def _options(method: str, steps: int, num_context: int, rows: WeightedRows) -> dict:
     training = _training(steps, rows)
     match method:
         case "fsp-laplace":
             return {
                 **training,
-                "optimizer": None if width is None else adam(_STEP_SIZE * min(1.0, _NARROW / width), steps),
                 "num_context": min(num_context, _MOST_STEP_CONTEXT),
                 "num_posterior_context": num_context,
                 "cover": throughout(np.unique(rows.X, axis=0)),

@@ -1,9 +1,12 @@
 """What both estimators share: from checked arrays to a posterior, and from a posterior to numbers."""
 
+import functools
+import html
 import io
 import pickle
+import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import jax
@@ -18,10 +21,11 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, chec
 from fsplaplace.arguments import check_parameters, check_readable, check_squares
 from fsplaplace.context import Data, Mixture, Sampler, around
 from fsplaplace.estimators._approximate import approximate
-from fsplaplace.estimators._kernels import kernel_by_name
+from fsplaplace.estimators._kernels import Columns, kernel_by_name
 from fsplaplace.estimators._pickle import FunctionPickler
 from fsplaplace.estimators._rows import Scale, WeightedRows, padded_size
-from fsplaplace.host import host_generator, ready_to_compute, to_double
+from fsplaplace.estimators._summary import feature_relevance, kernel_name, kernel_words, paragraphs, relevance_words
+from fsplaplace.host import check_fits, host_generator, phase, ready_to_compute, saying_phases, to_double
 from fsplaplace.laplace import Posterior, Verdict
 from fsplaplace.likelihoods import Gaussian, Likelihood
 from fsplaplace.methods import FunctionPosterior
@@ -42,6 +46,32 @@ _IRRELEVANT_INPUTS = (
 )
 
 
+Method = Literal[
+    "fsp-laplace", "gp", "sparse-gp", "map", "ensemble", "laplace", "kfac", "diagonal", "last-layer", "fvi", "gfsvi"
+]
+# Rows that are kept for the leave-one-out score and the relevance of columns.
+_MOST_KEPT_ROWS = 1000
+
+
+def whole_or_nothing(fit: Callable) -> Callable:
+    """Decorator of `fit`: an error or Ctrl-C leaves the estimator as it was before, and an interrupt says so."""
+
+    @functools.wraps(fit)
+    def call(self, *args, **kwargs):
+        before = dict(vars(self))
+        try:
+            return fit(self, *args, **kwargs)
+        except BaseException as error:
+            vars(self).clear()
+            vars(self).update(before)
+            if isinstance(error, KeyboardInterrupt):
+                kept = "the earlier fit is kept" if "posterior_" in before else "nothing was kept, it is not fitted"
+                error.add_note(f"{type(self).__name__}.fit: interrupted; {kept}")
+            raise
+
+    return call
+
+
 class FSPEstimator(BaseEstimator):
     """The constructor and the fit that `FSPRegressor` and `FSPClassifier` share."""
 
@@ -51,7 +81,7 @@ class FSPEstimator(BaseEstimator):
         kernel: str | AbstractKernel = "matern32",
         ard: bool = True,
         network: Sequence[int] | Literal["auto"] | Any = (50, 50),
-        method: str = "fsp-laplace",
+        method: Method = "fsp-laplace",
         steps: int = 2000,
         num_context: int = 1000,
         standardize: bool = True,
@@ -82,6 +112,9 @@ class FSPEstimator(BaseEstimator):
     ) -> None:
         """Set `posterior_`, `prior_`, `verdict_`, `input_scale_` and `target_scale_` from data that has been checked."""
         check_parameters(FSPEstimator.__init__, self.get_params(deep=False), caller=type(self).__name__)
+        self._check_network()
+        for name in ("prior_report_", "held_"):  # of an earlier fit with other parameters
+            vars(self).pop(name, None)
         check_squares(X, f"{type(self).__name__}: X")
         check_squares(y, f"{type(self).__name__}: y")
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
@@ -98,19 +131,26 @@ class FSPEstimator(BaseEstimator):
         rows = rows._replace(X=self.input_scale_.apply(rows.X), y=self.target_scale_.apply(rows.y))
 
         prior_key, network_key, fit_key = jr.split(jr.key(seed), 3)
-        prior, likelihood, notes = self._prior(rows, likelihood, num_outputs, prior_key)
-        context = _context(rows.X, prior_key)
-        model = self._model(prior, likelihood, context, rows.X, network_key)
-        self.prior_ = prior
-        self.posterior_ = approximate(
-            self.method, model, prior, likelihood, context, rows,
-            steps=self.steps, num_context=self.num_context, width=self._width(), key=fit_key, progress=self.progress,
-        )  # fmt: skip
+        with saying_phases(self.progress):
+            with phase("prior") as chose:
+                prior, likelihood, notes = self._prior(rows, likelihood, num_outputs, prior_key)
+                chose(self._prior_words(prior, likelihood))
+            context = _context(rows.X, prior_key)
+            with phase("network") as chose:
+                model = self._model(prior, likelihood, context, rows.X, network_key)
+                chose(_network_words(model))
+            self.prior_ = prior
+            self.posterior_ = approximate(
+                self.method, model, prior, likelihood, context, rows,
+                steps=self.steps, num_context=self.num_context, key=fit_key, progress=self.progress,
+            )  # fmt: skip
         self.verdict_ = _verdict(self.posterior_, notes)
+        self._rows = rows.some(_MOST_KEPT_ROWS, host_generator(fit_key))
+        self._counts = (rows.X.shape[0], float(np.sum(rows.weights)))
 
     def _prior(self, rows: WeightedRows, likelihood: Likelihood, num_outputs: int, key: PRNGKeyArray):
         """The prior, the likelihood's noise, and what was said: by marginal likelihood unless there is nothing to fit."""
-        kernel = kernel_by_name(self.kernel, rows.X.shape[1], ard=self.ard)
+        kernel = kernel_by_name(self.kernel, rows.X.shape[1], ard=self.ard, columns=self._columns())
         prior = Prior(kernel, num_outputs=num_outputs)
         if not (self.fit_prior and np.any(np.ptp(rows.y, axis=0) > 0)):
             return prior, likelihood, ()
@@ -120,22 +160,19 @@ class FSPEstimator(BaseEstimator):
             warnings.filterwarnings("ignore", message=_IRRELEVANT_INPUTS, category=UserWarning)
             fitted = fit_prior(
                 prior, rows.X, rows.targets, likelihood,
-                key=key, ard=self.ard, standard_errors=False, weights=rows.weights,
+                key=key, ard=self.ard, standard_errors=False, weights=rows.weights, progress=self.progress,
             )  # fmt: skip
-        for each in caught:
-            warnings.warn(each.message, each.category, stacklevel=2)
+        said = tuple(_with_names(str(each.message), kernel, self._names()) for each in caught)
+        for text, each in zip(said, caught, strict=True):
+            warnings.warn(text, each.category, stacklevel=2)
         self.prior_report_ = fitted.report
-        return fitted.prior, fitted.likelihood, tuple(str(each.message) for each in caught)
+        return fitted.prior, fitted.likelihood, said
 
     def _model(
         self, prior: Prior, likelihood: Likelihood, context: Sampler, X: Float[np.ndarray, "n d"], key: PRNGKeyArray
     ) -> Model:
         """The network; sets `held_` if its width is chosen here."""
         if isinstance(self.network, str):
-            if self.network != "auto":
-                raise ValueError(
-                    f"{type(self).__name__}: network is {self.network!r}; pass widths of hidden layers, 'auto', or a network"
-                )
             noise = _relative_noise(prior, likelihood, X)
             chosen = choose_width(prior, context, tanh, _MOST_WEIGHTS, noise, key=key)
             self.held_ = chosen.held
@@ -144,9 +181,75 @@ class FSPEstimator(BaseEstimator):
             return as_model(self.network)
         return as_model(mlp(list(self.network), prior=prior, context=context, key=key, activation=tanh))
 
-    def _width(self) -> int | None:
-        """Of a network that was chosen here."""
-        return self.held_.hidden[0] if isinstance(self.network, str) and self.held_.hidden else None
+    def _check_network(self) -> None:
+        """Refuse what is no network before anything is computed."""
+        given = self.network
+        empty = isinstance(given, Sequence) and not isinstance(given, str) and not _is_widths(given)
+        if (isinstance(given, str) and given != "auto") or empty or (_is_widths(given) and np.min(given) < 1):
+            raise ValueError(
+                f"{type(self).__name__}: network is {given!r}; pass widths of hidden layers, 'auto', or a network"
+            )
+
+    @property
+    def log_evidence_(self) -> float | None:
+        """Log evidence of the targets in their own units; None for methods that have none."""
+        check_is_fitted(self)
+        found = getattr(self.posterior_, "log_evidence", None)
+        return None if found is None else float(found) - self._counts[1] * float(np.sum(np.log(self.target_scale_.std)))
+
+    @property
+    def feature_relevance_(self) -> Float[np.ndarray, " d"]:
+        r"""How much the function changes under the fitted prior when one column alone moves by its standard deviation.
+
+        $\sqrt{E\,(f(x + s_j e_j) - f(x))^2}$ over rows x, in the targets' units: one number per column, near zero if it does
+        not matter.
+        """
+        check_is_fitted(self)
+        return feature_relevance(self.prior_, self._rows.X, self.target_scale_.std)
+
+    def __str__(self) -> str:
+        """The parameters before a fit, what was found after it."""
+        if not hasattr(self, "posterior_"):
+            return repr(self)
+        return paragraphs(
+            [
+                f"{type(self).__name__}, fitted to {self._counts[0]} rows x {self._rows.X.shape[1]} columns",
+                *self._said(),
+            ]
+        )
+
+    def _said(self) -> list[str]:
+        """Lines of a summary."""
+        said = [] if self.verdict_ is None else [f"verdict: {self.verdict_}"]
+        said += [f"kernel: {kernel_words(self.prior_.kernel, self._columns())}"]
+        if self._rows.X.shape[1] > 1:
+            said += [f"relevant columns: {relevance_words(self.feature_relevance_, self._names())}"]
+        evidence = self.log_evidence_
+        return said if evidence is None else [*said, f"log evidence: {evidence:.6g}"]
+
+    def _html_repr(self) -> str:
+        """What a notebook shows."""
+        if not hasattr(self, "posterior_"):
+            return super()._html_repr()
+        return f"<pre>{html.escape(str(self))}</pre>"
+
+    def _prior_words(self, prior: Prior, likelihood: Likelihood) -> str:
+        """What was chosen, in half a line."""
+        said = kernel_name(prior.kernel)
+        if hasattr(self, "prior_report_"):
+            said += f", log evidence {self.prior_report_.value:.5g}"
+        if isinstance(likelihood, Gaussian):
+            noise = np.ravel(np.asarray(likelihood.scale, np.float64) * self.target_scale_.std)
+            said += f", noise {', '.join(f'{value:.3g}' for value in noise[:3])}" + ", ..." * (noise.size > 3)
+        return said
+
+    def _columns(self) -> Columns:
+        return Columns(self._names(), self.input_scale_.std, float(np.mean(self.target_scale_.std)))
+
+    def _names(self) -> tuple[str, ...]:
+        """Of the columns; x0, x1 and so on if they have none."""
+        given = getattr(self, "feature_names_in_", None)
+        return Columns.numbered(self.input_scale_.std.size).names if given is None else tuple(map(str, given))
 
     def _validated(self, X: Any, y: Any = "no_validation", **options: Any) -> Any:
         """scikit-learn's own checks; what NumPy says to them does not name an argument, so that it is put in front."""
@@ -154,14 +257,26 @@ class FSPEstimator(BaseEstimator):
             return validate_data(self, X, y, dtype=np.float64, **options)
         except (TypeError, ValueError) as error:
             kind = TypeError if isinstance(error, TypeError) else ValueError
-            raise kind(f"{type(self).__name__}: {'X' if isinstance(y, str) else 'X or y'}: {error}") from error
+            alone = isinstance(y, str) and y == "no_validation"
+            raise kind(f"{type(self).__name__}: {'X' if alone else 'X or y'}: {error}") from error
 
     def _check_readable(self, **arrays: Any) -> None:
-        """Refuse what scikit-learn would take for numbers without a word: dates, and values under a mask."""
+        """Refuse what scikit-learn would take for numbers without a word: dates, texts, and values under a mask."""
         for name, values in arrays.items():
+            argument = f"{type(self).__name__}: {name}"
             foreign = isinstance(values, np.ma.MaskedArray) or type(values).__module__.partition(".")[0] == "torch"
-            if foreign or getattr(getattr(values, "dtype", None), "kind", "f") in "mMV":
-                check_readable(values, f"{type(self).__name__}: {name}")
+            # Of a data frame each column has a dtype of its own.
+            columns: Any = getattr(values, "dtypes", None)
+            dtypes = list(columns) if hasattr(columns, "__iter__") else [getattr(values, "dtype", None)]
+            kinds = {getattr(dtype, "kind", "f") for dtype in dtypes}
+            if foreign or kinds & set("mMV"):
+                check_readable(values, argument)
+            if kinds & set("mM"):
+                raise ValueError(
+                    f"{argument} has columns of dates; pass numbers, for instance days since a date of your choice"
+                )
+            if name == "X" and kinds & set("SU"):
+                raise ValueError(f"{argument} holds texts; pass numbers, for instance X.astype(float)")
 
     def _points(self, X) -> tuple[Float[np.ndarray, "k d"], int]:
         """Checked and scaled inputs, padded to a round number of rows, and how many of them there are."""
@@ -183,6 +298,7 @@ class FSPEstimator(BaseEstimator):
     def _functions(self, X, n_samples: int, random_state) -> Float[np.ndarray, "s n q"]:
         """Functions drawn from the posterior, in the network's units."""
         x, count = self._points(X)
+        check_fits(n_samples, 64 * len(x), f"{type(self).__name__}.sample_y: n_samples")
         seed = check_random_state(random_state).randint(np.iinfo(np.int32).max)
         with jax.enable_x64(True):
             draws = self._double_posterior().sample(x, key=jr.key(seed), num_samples=n_samples)
@@ -206,6 +322,22 @@ def _verdict(posterior: Posterior | FunctionPosterior, notes: tuple[str, ...]) -
         seen, _, remedy = note.partition("; ")
         verdict = verdict.with_caution(seen, remedy or "fix those parameters, or pass more rows")
     return verdict
+
+
+def _with_names(note: str, kernel: AbstractKernel, names: tuple[str, ...]) -> str:
+    """The note with the names of columns in place of their numbers, if every part of the kernel sees all columns."""
+    parts = jax.tree.leaves(
+        kernel, is_leaf=lambda node: isinstance(node, AbstractKernel) and not hasattr(node, "kernels")
+    )
+    if any(isinstance(getattr(part, "active_dims", None), list) for part in parts):
+        return note
+    return re.sub(r"lengthscale\[(\d+)\]", lambda found: f"lengthscale[{names[int(found[1])]}]", note)
+
+
+def _network_words(model: Model) -> str:
+    layers = getattr(model.params, "layers", None)
+    widths = [str(layer.weight.shape[0]) for layer in layers[:-1]] if layers else []
+    return (f"{' x '.join(widths)} units, " if widths else f"{model.name}, ") + f"{model.num_params:,} weights"
 
 
 def tanh(x: Float[Array, "..."]) -> Float[Array, "..."]:

@@ -16,7 +16,7 @@ from sklearn.utils.validation import (
 )
 
 from fsplaplace.arguments import checked
-from fsplaplace.estimators._base import FSPEstimator
+from fsplaplace.estimators._base import FSPEstimator, whole_or_nothing
 from fsplaplace.likelihoods import Bernoulli, Categorical
 
 
@@ -33,23 +33,27 @@ class FSPClassifier(ClassifierMixin, FSPEstimator):
 
     Attributes:
         classes_: the labels, sorted: the columns of `predict_proba`.
-        posterior_, prior_, prior_report_, verdict_, held_, input_scale_, n_features_in_, feature_names_in_: as in `FSPRegressor`.
+        posterior_, prior_, prior_report_, verdict_, held_, log_evidence_, feature_relevance_, input_scale_, n_features_in_, feature_names_in_: as in `FSPRegressor`.
     """
 
     @checked
+    @whole_or_nothing
     def fit(self, X: Any, y: Any, sample_weight: Any = None):
         """Fit to inputs (n, d) and labels (n,); a weight is the number of observations a row stands for."""
         self._check_readable(X=X, y=y)
         X, y = map(np.asarray, self._validated(X, y, ensure_min_samples=2))
         y = column_or_1d(y, warn=True)
-        check_classification_targets(y)
+        try:
+            check_classification_targets(y)
+        except ValueError as error:
+            raise ValueError(f"{type(self).__name__}: y: {error}") from error
         self.classes_, labels = np.unique(y, return_inverse=True)
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         seen = labels[weights > 0]
         if seen.size and np.unique(seen).size < 2:
             raise ValueError(
                 f"{type(self).__name__} needs samples of at least 2 classes in the data, but the data contains "
-                f"only one class: {self.classes_[seen[0]].item()!r}"
+                f"only one class: {self.classes_[seen[0]].item()!r}; pass y with at least two"
             )
         count = self.classes_.size
         self._fit(

@@ -1,9 +1,11 @@
-"""Kernels by name."""
+"""Kernels by name, and from text, for inputs and targets that were standardised."""
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from gpjax.kernels import (
     RBF,
     AbstractKernel,
@@ -12,33 +14,117 @@ from gpjax.kernels import (
     Matern32,
     Matern52,
     Periodic,
+    ProductKernel,
     RationalQuadratic,
     SumKernel,
 )
+from gpjax.parameters import PositiveReal
+from jaxtyping import Float
+from paramax import non_trainable
 
-_STATIONARY: dict[str, Callable[..., AbstractKernel]] = {
+from fsplaplace.estimators._language import Expression, Product, Quantity, Single, Sum, is_name, read_kernel
+
+_CLASSES: dict[str, Callable[..., AbstractKernel]] = {
     "rbf": RBF,
     "matern12": Matern12,
     "matern32": Matern32,
     "matern52": Matern52,
     "rational_quadratic": RationalQuadratic,
+    "periodic": Periodic,
+    "linear": Linear,
 }
-KERNELS = (*_STATIONARY, "periodic", "linear", "linear+matern32")
+KERNELS = (*_CLASSES, "linear+matern32")
 
 
-def kernel_by_name(kernel: str | AbstractKernel, num_features: int, *, ard: bool) -> AbstractKernel:
-    r"""The kernel itself, or the one of this name for standardised inputs: unit variance and length scales $\sqrt d$,
-    one per input where `ard`."""
+class Columns(NamedTuple):
+    """The inputs of a kernel: names, and the units in which it sees them and the target.
+
+    Attributes:
+        names: of the columns.
+        std: the length of one unit of each column, in the caller's units.
+        target_std: the same of the target.
+    """
+
+    names: tuple[str, ...]
+    std: Float[np.ndarray, " d"]
+    target_std: float = 1.0
+
+    @classmethod
+    def numbered(cls, count: int) -> "Columns":
+        """Columns without names, seen as they are."""
+        return cls(tuple(f"x{index}" for index in range(count)), np.ones(count))
+
+
+def kernel_by_name(
+    kernel: str | AbstractKernel, num_features: int, *, ard: bool, columns: Columns | None = None
+) -> AbstractKernel:
+    r"""The kernel itself, or the one of this name or text for standardised inputs.
+
+    Parameters that the text states are kept, in the units of the columns; others start at unit variance and length scales
+    $\sqrt d$, one per input where `ard`, and are fitted.
+
+    Args:
+        kernel: a GPJax kernel, a name, or sums and products of names, as "linear + periodic(1) * rbf".
+        num_features: number of inputs, d.
+        ard: one length scale per input.
+        columns: names and units of the inputs.
+    """
     if isinstance(kernel, AbstractKernel):
         return kernel
-    if not isinstance(kernel, str) or kernel not in KERNELS:
-        raise ValueError(f"kernel is {kernel!r}; pass one of {', '.join(map(repr, KERNELS))}, or a GPJax kernel")
-    if kernel == "periodic":
-        return Periodic()
-    if kernel == "linear":
-        return Linear()
-    if kernel.startswith("linear+"):
-        rough = kernel_by_name(kernel.removeprefix("linear+"), num_features, ard=ard)
-        return SumKernel(kernels=(Linear(variance=1.0 / num_features), rough))
-    scale = math.sqrt(num_features)
-    return _STATIONARY[kernel](lengthscale=jnp.full((num_features,), scale) if ard and num_features > 1 else scale)
+    if not isinstance(kernel, str) or (kernel.isidentifier() and not is_name(kernel)):
+        raise ValueError(
+            f"kernel is {kernel!r}; pass one of {', '.join(map(repr, KERNELS))}, other sums and products of these, or a GPJax "
+            "kernel"
+        )
+    return _built(read_kernel(kernel), columns or Columns.numbered(num_features), ard)
+
+
+def _built(expression: Expression, columns: Columns, ard: bool) -> AbstractKernel:
+    match expression:
+        case Sum(terms):
+            return SumKernel(kernels=tuple(_built(term, columns, ard) for term in terms))
+        case Product(factors):
+            return ProductKernel(kernels=tuple(_built(factor, columns, ard) for factor in factors))
+        case Single():
+            return _single(expression, columns, ard)
+
+
+def _single(single: Single, columns: Columns, ard: bool) -> AbstractKernel:
+    chosen = [_column(single, name, columns) for name in single.columns]
+    std = columns.std[chosen] if chosen else columns.std
+    given = {name: _stated(single, name, quantity, std, columns) for name, quantity in single.parameters}
+    options: dict = {"active_dims": chosen} if chosen else {}
+    if single.name == "linear":
+        return Linear(variance=1.0 / std.size, **options)
+    if single.name != "periodic" and "lengthscale" not in given:
+        scale = math.sqrt(std.size)
+        options["lengthscale"] = jnp.full((std.size,), scale) if ard and std.size > 1 else scale
+    # What a person states is meant: it is kept where other parameters are fitted.
+    return _CLASSES[single.name](**options, **{name: non_trainable(PositiveReal(v)) for name, v in given.items()})
+
+
+def _stated(single: Single, name: str, quantity: Quantity, std: Float[np.ndarray, " k"], columns: Columns):
+    """A parameter in the units that the kernel sees."""
+    if quantity.unit:
+        raise ValueError(
+            f"kernel: {single.name} has a {name} of {quantity}; numbers are in the units of the columns here"
+        )
+    if name == "variance":
+        return quantity.value / columns.target_std**2
+    if name == "period":
+        if std.size > 1:
+            raise ValueError(
+                f"kernel: periodic has a period of {quantity} but {std.size} columns; name the one that repeats, as in "
+                f'periodic({quantity}, "{columns.names[0]}")'
+            )
+        return quantity.value / float(std[0])
+    if name == "lengthscale" and single.name != "periodic":
+        scales = quantity.value / std
+        return jnp.asarray(scales) if std.size > 1 else float(scales[0])
+    return quantity.value
+
+
+def _column(single: Single, name: str, columns: Columns) -> int:
+    if name not in columns.names:
+        raise ValueError(f"kernel: {single.name} looks at {name!r}, but the inputs are {', '.join(columns.names)}")
+    return columns.names.index(name)

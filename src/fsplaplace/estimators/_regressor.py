@@ -8,13 +8,17 @@ from jaxtyping import Float
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, check_random_state
 
-from fsplaplace.arguments import checked
-from fsplaplace.estimators._base import FSPEstimator
+from fsplaplace.arguments import check_numbers, checked
+from fsplaplace.estimators._base import FSPEstimator, whole_or_nothing
+from fsplaplace.estimators._summary import LeaveOneOutScores
+from fsplaplace.estimators._weighted import weighted
 from fsplaplace.laplace import Posterior, Prediction
 from fsplaplace.likelihoods import Gaussian
 
 # The noise, relative to the targets, where there is nothing to fit it to.
 _UNFITTED_NOISE = 0.1
+# A standard normal number is within so much of zero nine times of ten.
+_Z90 = 1.6448536269514722
 
 
 class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
@@ -25,8 +29,9 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
     miss some of the kernel, the noise grows to what their evidence prefers.
 
     Args:
-        kernel: "rbf", "matern12", "matern32", "matern52", "rational_quadratic", "periodic", "linear", a sum such as
-            "linear+matern32", or a GPJax kernel.
+        kernel: "rbf", "matern12", "matern32", "matern52", "rational_quadratic", "periodic", "linear"; sums and products of
+            these such as "linear + periodic(1) * rbf", whose numbers are in the units of the columns (a period, else a length
+            scale) and are kept, and which may name columns, as in `rbf("age")`; or a GPJax kernel.
         ard: one length scale per input.
         network: widths of the hidden layers; "auto" for two layers of 50 to 200, the narrowest that is large enough for the
             fitted prior (see `fsplaplace.holds`); or any network that `fsplaplace.as_model` accepts, with one output per target.
@@ -39,13 +44,16 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
         fit_prior: fit kernel and noise; False keeps the kernel as given and takes a noise of a tenth of the targets'
             standard deviation, or more where the evidence prefers it.
         random_state: a number for results that repeat.
-        progress: show progress bars.
+        progress: a line for each phase with its time and what was chosen, and progress bars in a terminal.
 
     Attributes:
         posterior_: the posterior over functions, in standardised units (see `input_scale_` and `target_scale_`).
         prior_: the fitted prior, and `prior_report_`: how it was fitted, as a table.
         verdict_: whether the posterior can be trusted, why, and what to do, with what the fit of the prior said
             (`fsplaplace.Verdict`); None for methods other than "fsp-laplace".
+        log_evidence_: log evidence of the targets, in their own units.
+        feature_relevance_: how much the function changes when a column moves by its standard deviation, one number per column.
+        leave_one_out_: log density, RMSE and coverage of rows predicted from all others, in closed form.
         noise_: standard deviation of the noise in the targets' units; one per target where there are several.
         held_: how much of the fitted prior the network holds, with `network="auto"`: print it.
         n_features_in_, feature_names_in_: as in scikit-learn.
@@ -61,12 +69,13 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
     """
 
     @checked
+    @whole_or_nothing
     def fit(self, X: Any, y: Any, sample_weight: Any = None):
         """Fit to inputs (n, d) and targets (n,) or (n, q); a weight is the number of observations a row stands for."""
         self._check_readable(X=X, y=y)
         valid = self._validated(X, y, y_numeric=True, multi_output=True, ensure_min_samples=2)
         X, y = map(np.asarray, valid)
-        targets = y.astype(np.float64).reshape(len(y), -1)
+        targets = check_numbers(y, f"{type(self).__name__}: y").astype(np.float64).reshape(len(y), -1)
         num_outputs = targets.shape[1]
         noise = Gaussian(_UNFITTED_NOISE if num_outputs == 1 else np.full(num_outputs, _UNFITTED_NOISE))
         self._fit(X, targets, sample_weight, noise, num_outputs=num_outputs, scale_targets=True)
@@ -76,6 +85,48 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
         self._target_shape = y.shape[1:]
         self.noise_ = noise if self._target_shape else float(noise[0])
         return self
+
+    @property
+    def leave_one_out_(self) -> LeaveOneOutScores | None:
+        """Scores of rows (at most 1,000) that are predicted from all others, in closed form; None for methods without one.
+
+        The features, kernel and noise are those of all rows. Computed when asked for. Time: that of `predict`.
+        """
+        check_is_fitted(self)
+        if not isinstance(self.posterior_, Posterior):
+            return None
+        rows = self._rows
+        with jax.enable_x64(True):
+            posterior = self._double_posterior()
+            assert isinstance(posterior, Posterior)
+            try:
+                left = posterior.leave_one_out(rows.X, rows.targets, weighted(posterior.likelihood, rows.weights))
+            except ValueError:  # the noise is too small to tell a datum's own weight from 1
+                return None
+            noise = np.asarray(posterior.likelihood.noise_variance(left.mean), np.float64)
+        std = np.sqrt(np.asarray(left.variance, np.float64) + noise)
+        off = rows.y - np.asarray(left.mean, np.float64)
+        scale = self.target_scale_.std
+        density = -0.5 * (off / std) ** 2 - np.log(std * scale) - 0.5 * np.log(2 * np.pi)
+        mean = lambda values: float(np.average(values, axis=0, weights=rows.weights).mean())  # noqa: E731
+        inside = np.abs(off) <= _Z90 * std
+        return LeaveOneOutScores(
+            mean(density.sum(axis=1)[:, None]), float(np.sqrt(mean((off * scale) ** 2))), mean(inside), rows.X.shape[0]
+        )
+
+    def _said(self) -> list[str]:
+        noise = ", ".join(f"{value:.3g}" for value in np.ravel(self.noise_))
+        spread = ", ".join(f"{value:.3g}" for value in self.target_scale_.std)
+        against = f" (the targets' standard deviation: {spread})" if self.standardize else ""
+        said, left = [f"noise: standard deviation {noise}{against}"], self.leave_one_out_
+        if left is not None:
+            some = f" over {left.num_rows} of the rows" if left.num_rows < self._counts[0] else ""
+            said.append(
+                f"leave-one-out{some}: log density {left.log_density:.4g}, RMSE {left.rmse:.4g}, 90 % intervals hold "
+                f"{100 * left.coverage:.0f} %"
+            )
+        first, second, *rest = [*super()._said(), ""]
+        return [line for line in (first, second, *said, *rest) if line]
 
     @checked
     def condition(self, X: Any, y: Any) -> "FSPRegressor":

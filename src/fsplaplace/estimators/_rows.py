@@ -40,6 +40,12 @@ class WeightedRows(NamedTuple):
         """Whether any row stands for other than one observation."""
         return not np.all(self.weights == 1.0)
 
+    def some(self, most: int, generator: np.random.Generator) -> "WeightedRows":
+        """At most so many rows, by chance, in their order."""
+        count = self.X.shape[0]
+        chosen = np.arange(count) if count <= most else np.sort(generator.choice(count, most, replace=False))
+        return WeightedRows(self.X[chosen], self.y[chosen], self.weights[chosen])
+
     def padded(self) -> "WeightedRows":
         """With rows of weight zero up to a round number, so that data sets of similar size share compiled programs."""
         missing = padded_size(self.X.shape[0]) - self.X.shape[0]

@@ -6,6 +6,7 @@ where it stopped; the result is written only when all cells are there.
 
 import importlib
 
+from fsplaplace.arguments import checked
 from fsplaplace.experiments._experiment import Cell as Cell
 from fsplaplace.experiments._experiment import Experiment as Experiment
 from fsplaplace.experiments._experiment import Outcome as Outcome
@@ -22,6 +23,8 @@ _MODULES = {
     "null-space": "null_space",
     "mauna-loa": "mauna_loa",
     "ocean": "ocean",
+    "uci": "uci",
+    "uci-gap": "uci_gap",
 }
 
 
@@ -30,6 +33,7 @@ def names() -> tuple[str, ...]:
     return tuple(_MODULES)
 
 
+@checked
 def get(name: str) -> Experiment:
     """The experiment of this name."""
     if name not in _MODULES:

@@ -1,6 +1,6 @@
 """The rows that every experiment shares: FSP-Laplace in both forms with both means, and the baselines."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -98,11 +98,13 @@ def num_seeds(method: str, settings: Mapping[str, Any], seeds: int) -> int:
     return 1 if method == "GP" else min(seeds, int(settings.get("fvi_seeds", seeds))) if method == "FVI" else seeds
 
 
-def usual_mlp(widths: tuple[int, ...], num_inputs: int, num_outputs: int, *, key) -> eqx.nn.MLP:
+def usual_mlp(
+    widths: tuple[int, ...], num_inputs: int, num_outputs: int, *, key, activation: Callable = jnp.tanh
+) -> eqx.nn.MLP:
     """The same architecture with the usual initialisation, for methods whose prior is on the weights."""
     if len(set(widths)) != 1:
         raise ValueError(f"usual_mlp: widths {widths} differ; pass equal ones")
-    return eqx.nn.MLP(num_inputs, num_outputs, widths[0], len(widths), jnp.tanh, key=key)
+    return eqx.nn.MLP(num_inputs, num_outputs, widths[0], len(widths), activation, key=key)
 
 
 def regression_scores(

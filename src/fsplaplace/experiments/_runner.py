@@ -4,7 +4,7 @@ import dataclasses
 import io
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from fsplaplace._version import __version__
+from fsplaplace.arguments import checked
 from fsplaplace.experiments._experiment import Cell, Experiment, Outcome, Row, Summary
 from fsplaplace.experiments._records import (
     ResultFormatError,
@@ -30,11 +31,13 @@ _CELL = "fsplaplace experiment cell"
 _SELECTION = ("tasks", "methods", "fvi_seeds")
 
 
+@checked
 def reproduce(
     experiment: Experiment,
     *,
     preset: str = "cpu",
     seeds: int | None = None,
+    tasks: Sequence[str] | None = None,
     out: str | Path = "results",
     quiet: bool = False,
     console: Console | None = None,
@@ -45,18 +48,20 @@ def reproduce(
         experiment: from `fsplaplace.experiments.get`.
         preset: "quick", "cpu" or "paper".
         seeds: how many seeds; the preset's by default.
+        tasks: some of the preset's tasks, where it has several; the result then holds these alone.
         out: a directory, made if need be. Finished cells are kept in `out/cells` and are used again.
         quiet: draw no progress bar.
 
     Returns the content of the result file.
     """
+    if tasks is not None and not tasks:
+        raise ValueError("reproduce: tasks is empty; pass at least one, or None for all")
     if preset not in experiment.presets:
         raise ValueError(f"{experiment.name} has no preset {preset!r}; pass one of {', '.join(experiment.presets)}")
     settings = dict(experiment.presets[preset])
     seeds = int(settings.pop("seeds")) if seeds is None else seeds
     settings.pop("seeds", None)
-    if seeds < 1:
-        raise ValueError(f"seeds is {seeds}; pass 1 or more")
+    settings |= {} if tasks is None else {"tasks": _chosen(experiment, tasks, settings.get("tasks", ()))}
     out = Path(out)
     _check_writable(out)
     outcomes, seconds = _run_cells(
@@ -94,6 +99,15 @@ def reproduce(
         _save(figure, out / f"{stem}-{name}")
     write_record(out / f"{stem}.json", RESULT, content)
     return read_record(out / f"{stem}.json", RESULT)
+
+
+def _chosen(experiment: Experiment, tasks: Sequence[str], known: Sequence[str]) -> list[str]:
+    """These tasks in the preset's order."""
+    unknown = [task for task in tasks if task not in known]
+    if unknown or not tasks:
+        listed = f"pass some of {', '.join(known)}" if known else "it has one task, leave tasks out"
+        raise ValueError(f"{experiment.name}: tasks is {list(tasks)}; {listed}")
+    return [task for task in known if task in tasks]
 
 
 def _run_cells(

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 import fsplaplace as fsp
+from fsplaplace.host import check_target
 from fsplaplace.methods import ExactGP
 
 NOISE = 0.1
@@ -39,6 +40,8 @@ def sine_data(*, seed: int = 0, num_points: int = 100) -> tuple[Float[np.ndarray
 
 def run(out: str | Path, *, steps: int = 5000, progress: bool = True) -> list[dict]:
     """Fit the task under each prior; write `demo.png` and `demo.json` to `out`; return the rows of the table."""
+    Path(out).mkdir(parents=True, exist_ok=True)
+    check_target(Path(out) / "demo.json")
     X, y = sine_data()
     x = np.linspace(-BOUND, BOUND, 401)[:, None]
     likelihood = fsp.likelihoods.Gaussian(NOISE)

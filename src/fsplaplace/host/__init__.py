@@ -12,6 +12,7 @@ from fsplaplace.host._float64 import double_precision as double_precision
 from fsplaplace.host._float64 import in_float64 as in_float64
 from fsplaplace.host._float64 import to_device as to_device
 from fsplaplace.host._float64 import to_double as to_double
+from fsplaplace.host._memory import check_fits as check_fits
 from fsplaplace.host._memory import format_bytes as format_bytes
 from fsplaplace.host._memory import itemsize as itemsize
 from fsplaplace.host._memory import pad_rows as pad_rows
@@ -20,7 +21,9 @@ from fsplaplace.host._memory import rows_of_data as rows_of_data
 from fsplaplace.host._memory import rows_that_fit as rows_that_fit
 from fsplaplace.host._process import ready_to_compute as ready_to_compute
 from fsplaplace.host._programs import cache_programs as cache_programs
+from fsplaplace.host._progress import phase as phase
 from fsplaplace.host._progress import progress_bar as progress_bar
+from fsplaplace.host._progress import saying_phases as saying_phases
 from fsplaplace.host._random import host_generator as host_generator
 from fsplaplace.host._tables import table_text as table_text
 from fsplaplace.host._threads import blas_threads_for as blas_threads_for

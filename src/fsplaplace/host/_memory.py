@@ -33,6 +33,23 @@ def rows_of_data(bytes_per_row: float, budget: float, *, num_rows: int) -> int:
     return rows_that_fit(bytes_per_row, min(budget / 4, _STREAMED), most=num_rows)
 
 
+def check_fits(count: int, bytes_of_one: float, argument: str, *, power: int = 1) -> None:
+    """Refuse a count of things that the memory cannot hold, and say how many it can.
+
+    Args:
+        count: how many.
+        bytes_of_one: what one of them takes.
+        argument: the caller's name of the count, with the function's.
+        power: 2 if each takes that for each other, as in a matrix of all with all.
+    """
+    available, needed = resolve_budget(None), bytes_of_one * count**power
+    if needed > available:
+        most = int((available / bytes_of_one) ** (1 / power))
+        raise ValueError(
+            f"{argument} is {count}, which takes {format_bytes(needed)}; at most {most} fit in {format_bytes(available)}, a quarter of this machine's memory"
+        )
+
+
 def pad_rows(x: np.ndarray, rows: int) -> np.ndarray:
     """`x` with its last row repeated until there are `rows` rows."""
     missing = rows - x.shape[0]

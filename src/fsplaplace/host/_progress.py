@@ -1,9 +1,36 @@
-"""Progress bars that can be silenced with one argument."""
+"""Progress bars that can be silenced with one argument, and a line for each phase of a fit."""
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+_SAID = ContextVar("phases are said", default=False)
+
+
+@contextmanager
+def saying_phases(show: bool) -> Iterator[None]:
+    """Let every `phase` inside print its line, if `show` is true."""
+    before = _SAID.set(show)
+    try:
+        yield
+    finally:
+        _SAID.reset(before)
+
+
+@contextmanager
+def phase(title: str) -> Iterator[Callable[[str], None]]:
+    """Yields `chose(what)`; at the end a line says the title, the seconds and what was chosen, inside `saying_phases(True)`.
+
+    Nothing is printed for a phase that ends in an error.
+    """
+    chosen: list[str] = []
+    began = time.perf_counter()
+    yield chosen.append
+    if _SAID.get():
+        print(f"{title:<9}{time.perf_counter() - began:8.1f} s  {'; '.join(chosen)}".rstrip(), flush=True)
 
 
 @contextmanager

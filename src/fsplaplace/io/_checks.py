@@ -21,6 +21,10 @@ def check_posterior(posterior: Posterior) -> None:
             f"scale has shape {posterior.scale.shape} and shift {posterior.shift.shape}, but {posterior.model.name} "
             f"has {num_params} weights"
         )
+    if not posterior.scale.dtype == posterior.shift.dtype == posterior.model.dtype:
+        raise ValueError(
+            f"scale has dtype {posterior.scale.dtype} and shift {posterior.shift.dtype}, but the weights {posterior.model.dtype}"
+        )
     information = posterior.information
     if information is not None and getattr(information, "shape", None) != posterior.scale.shape[:1]:
         raise ValueError(

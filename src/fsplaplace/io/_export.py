@@ -1,5 +1,6 @@
 """A posterior as one compiled program that runs with jax alone."""
 
+import hashlib
 import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ import jax.numpy as jnp
 from jax import export as jax_export
 
 from fsplaplace.arguments import checked
-from fsplaplace.host import write_atomically
+from fsplaplace.host import check_target, write_atomically
 from fsplaplace.likelihoods import Bernoulli, Categorical
 
 _PLATFORMS = ("cpu", "cuda", "tpu")
@@ -23,8 +24,12 @@ def export(posterior: Any, path: str | Path, *, platforms: Sequence[str] | None 
     The program maps inputs (n, ...) to a dictionary: `mean` and `std` of the function, (n, q); `total_std` of a new target, if
     the likelihood has a noise variance; `probability` by the probit approximation, if it has classes. To run it:
 
-        program = jax.export.deserialize(bytearray(open(path, "rb").read()))
+        data = open(path, "rb").read()
+        assert hashlib.sha256(data[:-32]).digest() == data[-32:]    # whole, as it was written
+        program = jax.export.deserialize(bytearray(data))
         found = program.call(x)                      # x of the weights' dtype
+
+    The last 32 bytes are the SHA-256 of the others, and JAX does not read them. JAX itself notices no flipped bit.
 
     Args:
         posterior: what `fsplaplace.laplace` returned.
@@ -39,6 +44,7 @@ def export(posterior: Any, path: str | Path, *, platforms: Sequence[str] | None 
         >>> fsp.export(posterior, directory / "posterior.jaxprogram", platforms=["cpu"])
         ('cpu',)
     """
+    check_target(path)
     if not hasattr(posterior, "context_points"):
         raise TypeError(
             f"export: {type(posterior).__name__} is not a posterior of fsplaplace.laplace; pass one, or write others with save"
@@ -57,7 +63,8 @@ def export(posterior: Any, path: str | Path, *, platforms: Sequence[str] | None 
         # Row by row and vectorised: no block size depends on the number of rows, which is not known yet.
         program = jax.jit(jax.vmap(lambda row: _predict_row(posterior, row)))
         exported, served = _lower(program, inputs, wanted, strict=platforms is not None)
-    write_atomically(Path(path), bytes(exported.serialize()))
+    data = bytes(exported.serialize())
+    write_atomically(Path(path), data + hashlib.sha256(data).digest())
     return served
 
 

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from paramax import unwrap
 
-from fsplaplace.arguments import accepts
+from fsplaplace.arguments import accepts, check_squares
 from fsplaplace.host import FileFormatError
 
 # What a run measured or estimated may be NaN; what is computed with may not.
@@ -30,9 +30,15 @@ def check_values(kind: type, values: Mapping[str, Any], path: str) -> None:
 
 
 def check_finite(array: np.ndarray, path: str) -> None:
-    """Refuse NaN and infinities in what is computed with."""
-    if array.dtype.kind == "f" and not _MAY_BE_NAN.search(path) and not np.all(np.isfinite(array)):
+    """Refuse NaN and infinities in what is computed with, and numbers whose squares are infinite."""
+    if array.dtype.kind != "f" or _MAY_BE_NAN.search(path):
+        return
+    if not np.all(np.isfinite(array)):
         raise FileFormatError(f"{path or 'the object'} has NaN or infinite values")
+    try:
+        check_squares(array, path or "the object")
+    except ValueError as error:
+        raise FileFormatError(str(error)) from error
 
 
 def _fits(annotation: Any, value: Any, sizes: dict[str, int]) -> bool:

@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from fsplaplace.host import format_bytes, itemsize, rows_of_data
 from fsplaplace.laplace import _choices
-from fsplaplace.networks import Model, bytes_per_row, directions_together, jacobian_rows, rows_per_block
+from fsplaplace.networks import Model, block_bytes, jacobian_rows
 from fsplaplace.prior import FactorPlan
 
 # Points at which ridges, means and variances are compared: those of three places.
@@ -49,7 +49,7 @@ class Cost(NamedTuple):
         """Bytes of each stage, by its name."""
         number, columns = itemsize(self.model.dtype), 8.0 * self.context_rows * self.rank
         directions = float(self.rank * self.model.num_params * number)
-        block = _block_bytes(self.model, self.inputs, self.rank, self.budget)
+        block = block_bytes(self.model, self.inputs, self.rank, self.budget)
         kept = rows_of_data(16 * self.num_outputs * self.rank, self.budget, num_rows=self.num_rows) + _COMPARED
         # Features as they are computed, put together and in float64, and those weighted by the noise.
         features = kept * self.num_outputs * self.rank * (2 * number + 3 * 8)
@@ -116,7 +116,7 @@ def golub_kahan_bytes(model: Model, points, rows: int, rank: int, passes: int, b
     basis, number = passes * rank, itemsize(model.dtype)
     held = max(passes, 2) * rank
     arrays = held * model.num_params * number + rows * basis * (3 * number + 16) + 3 * 8 * basis**2
-    return float(arrays + _block_bytes(model, points, rank, budget))
+    return float(arrays + block_bytes(model, points, rank, budget))
 
 
 def check_golub_kahan(model: Model, points, rows: int, rank: int, passes: int, budget: float, *, caller: str) -> None:
@@ -138,11 +138,6 @@ def check_golub_kahan(model: Model, points, rows: int, rank: int, passes: int, b
         f"is {format_bytes(budget)}; "
         + (f"pass {' or '.join(options)}, or a larger memory_budget" if options else "no rank fits it")
     )
-
-
-def _block_bytes(model: Model, x, rank: int, budget: float) -> float:
-    together = directions_together(model, x, rank)
-    return rows_per_block(model, x, together, budget) * bytes_per_row(model, x, together)
 
 
 def _forward_flops(model: Model, x) -> float:

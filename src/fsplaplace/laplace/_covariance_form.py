@@ -10,20 +10,21 @@ from jaxtyping import Array, Float
 
 from fsplaplace.host import itemsize, to_device
 from fsplaplace.laplace import _choices
-from fsplaplace.laplace._choices import Options
+from fsplaplace.laplace._choices import Options, Treatment
+from fsplaplace.laplace._compare_means import compare_means, means_at
 from fsplaplace.laplace._cost import Cost
 from fsplaplace.laplace._diagnostics import Clock, Diagnostics, misfit_to_noise, variance_ratios
-from fsplaplace.laplace._features import Blocks, Normalised, View, data_blocks, normalise
+from fsplaplace.laplace._features import Blocks, Known, data_blocks, known_at
 from fsplaplace.laplace._loss import loss_to_exact, moments_at
 from fsplaplace.laplace._mode import Mode, at_network, best_noise_factor, local_model, objective, posterior_mode
 from fsplaplace.laplace._observed import Observed
 from fsplaplace.laplace._posterior import Posterior
 from fsplaplace.laplace._problem import Places, Problem
 from fsplaplace.laplace._pull_back import PulledBack, Task, solve
-from fsplaplace.laplace._reference import MeanScores, Moments, Reference, reference_at, score_means, typical
+from fsplaplace.laplace._reference import Moments, reference_at, typical
 from fsplaplace.laplace._verdict import verdict_of
 from fsplaplace.networks import CapacityWarning, linear_model
-from fsplaplace.prior import PriorFactor, moments, plan_factor
+from fsplaplace.prior import PriorFactor, moments
 
 
 def covariance_form(problem: Problem, options: Options) -> Posterior:
@@ -35,22 +36,21 @@ def covariance_form(problem: Problem, options: Options) -> Posterior:
     reference = reference_at(problem, places)
     pulled = solve(Task(problem, np.asarray(factor.columns), places, reference, options), solver)
     clock.finish(f"pull-back ({solver})")
-    blocks = data_blocks(problem, pulled.directions, missed=pulled.missed, places=places, seen=pulled.seen)
+    known = known_at(problem.prior, places.stacked, pulled.seen)
+    blocks = data_blocks(problem, pulled.directions, missed=pulled.missed, places=places, known=known)
     found = refine(problem, pulled, Refined(problem.observed, blocks, posterior_mode(blocks, factor.rank)))
     mode = found.mode
     clock.finish("data")
     if found.observed is not problem.observed:
         reference = reference_at(problem, places, found.observed)
-    stated = moments.variance(problem.prior, places.stacked)
-    normalised = normalise(pulled.seen.features, stated)
-    means = means_at(problem, places, reference, View(pulled.seen.outputs, normalised.features), mode)
+    means = means_at(known.rows(reference.compared_rows(places)), mode)
     scores = compare_means(problem, reference, means, blocks, mode)
     mean = scores.best if options.mean == "auto" else options.mean
-    ratios = variance_ratios(stated, places, pulled.seen.features)
+    ratios = variance_ratios(known.stated, places, pulled.seen.features)
     clock.finish("diagnostics")
     precision = curvature_at(mean, problem, blocks, mode)
-    new = posterior_at_new(problem, places, pulled, normalised, mode, precision, mean)
-    loss = loss_to_exact(problem, found.observed, places, reference, new, pulled, normalised)
+    new = posterior_at(known.rows(places.slice("new")), pulled.missed, mode, precision, mean)
+    loss = loss_to_exact(problem, found.observed, places, reference, new, pulled, known)
     verdict = verdict_of(problem, places, loss, ratios, mean=mean, scores=scores)
     weights = posterior_weights(pulled, precision, mode.z)
     clock.finish("posterior")
@@ -78,7 +78,7 @@ def covariance_form(problem: Problem, options: Options) -> Posterior:
             delta=pulled.delta,
             missed_as_noise=pulled.missed == "noise",
             noise_factor=weights.noise_factor(mode),
-            misfit_to_noise=misfit_to_noise(ratios, stated, problem.noise),
+            misfit_to_noise=misfit_to_noise(ratios, known.stated, problem.noise),
             verdict=verdict,
             stages=clock.stages(_cost(problem, options, factor, solver).bytes()),
         ),
@@ -171,38 +171,11 @@ def refine(problem: Problem, pulled: PulledBack, start: Refined) -> Refined:
     return Refined(observed, blocks, local)
 
 
-def means_at(
-    problem: Problem, places: Places, reference: Reference, seen: View, mode: Mode
-) -> dict[str, Float[np.ndarray, "k q"]]:
-    r"""The network's mean and the refined one, $\mu + a \Phi z^\star$, at the judged points and then at the witnesses."""
-    there, where = reference.compared(seen, places), reference.compared_points(places)
-    return {"network": there.outputs, "refined": moments.mean(problem.prior, where) + there.features @ mode.z}
-
-
-def compare_means(
-    problem: Problem, reference: Reference, means: dict[str, Float[np.ndarray, "k q"]], blocks: Blocks, mode: Mode
-) -> MeanScores:
-    """Step 4: which of the means is closer to the exact process."""
-    losses = {}
-    if any(kind.tangent for kind in problem.observed):
-        # The exact process would be linearised at one of the two means.
-        reference = reference._replace(exact=None)
-    if reference.exact is None:
-        losses = {"network": objective(at_network(blocks), np.zeros_like(mode.z)), "refined": -mode.log_likelihood}
-    return score_means(problem.prior, reference, means, losses)
-
-
-def posterior_at_new(
-    problem: Problem, places: Places, pulled: PulledBack, normalised: Normalised, mode: Mode,
-    precision: Float[np.ndarray, "r r"], mean: str,
-) -> Moments:  # fmt: skip
-    """The posterior of the function at inputs like those to come."""
-    new = places.slice("new")
-    features = normalised.features[new]
-    values = pulled.seen.outputs[new]
-    if mean == "refined":
-        values = moments.mean(problem.prior, places.new) + features @ mode.z
-    return moments_at(features, normalised.unexplained[new], precision, values, pulled.missed)
+def posterior_at(
+    known: Known, missed: Treatment, mode: Mode, precision: Float[np.ndarray, "r r"], mean: str
+) -> Moments:
+    """The posterior of the function where features are known."""
+    return moments_at(known.features, known.unexplained, precision, means_at(known, mode)[mean], missed)
 
 
 def curvature_at(mean: str, problem: Problem, blocks: Blocks, mode: Mode) -> Float[np.ndarray, "r r"]:
@@ -300,7 +273,7 @@ def _cost(problem: Problem, options: Options, factor: PriorFactor, solver: str) 
         num_outputs=q,
         context_rows=m * q,
         rank=factor.rank,
-        factor=plan_factor(problem.prior, m, _most_directions(problem, options, solver), problem.budget),
+        factor=factor.plan,
         solver=solver,
         passes=_choices.golub_kahan_passes(options.passes, factor.rank, problem.model.num_params, m * q),
         num_ridges=len(options.ridges(problem.model.dtype)),

@@ -172,6 +172,11 @@ class Diagnostics(eqx.Module):
         others = [float(value) for name, value in self.objectives.items() if name != self.mean]
         return min(others) - float(self.objectives[self.mean]) if others and self.mean in self.objectives else 0.0
 
+    @property
+    def summary(self) -> str:
+        """Rank, mean and verdict in a few words."""
+        return f"rank {self.rank}, {self.mean} mean; verdict: {self.verdict.level}"
+
     def __str__(self) -> str:
         table = Table(title=f"FSP-Laplace, {self.form} form", show_header=False, title_justify="left")
         table.add_row("rank", f"{self.rank} ({self.factorisation}, {self.solver})")

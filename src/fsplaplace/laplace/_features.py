@@ -27,6 +27,7 @@ from fsplaplace.networks import (
 )
 from fsplaplace.networks import Normalised as Normalised
 from fsplaplace.networks import normalise as normalise
+from fsplaplace.prior import Prior, moments
 
 Directions = Float[Array, "r p"] | Float[np.ndarray, "r p"]
 
@@ -45,6 +46,34 @@ class View(NamedTuple):
     def rows(self, part: slice | Shaped[np.ndarray, " k"]) -> "View":
         """The view of some of the inputs."""
         return View(self.outputs[part], self.features[part])
+
+
+class Known(NamedTuple):
+    r"""What the network, the prior and the features say at some inputs.
+
+    Attributes:
+        outputs: the network's, (n, q).
+        mean: $\mu(x)$, (n, q).
+        stated: $k(x)$, (n, q).
+        features: normalised, $a(x) \phi(x)$, (n, q, r).
+        unexplained: $b(x)$, (n, q).
+    """
+
+    outputs: Float[np.ndarray, "n q"]
+    mean: Float[np.ndarray, "n q"]
+    stated: Float[np.ndarray, "n q"]
+    features: Float[np.ndarray, "n q r"]
+    unexplained: Float[np.ndarray, "n q"]
+
+    def rows(self, part: slice | Shaped[np.ndarray, " k"]) -> "Known":
+        """The same of some of the inputs."""
+        return Known(*(each[part] for each in self))
+
+
+def known_at(prior: Prior, x: Float[np.ndarray, "n ..."], seen: View) -> Known:
+    """With the prior's marginals at inputs where the network has been seen."""
+    mean, stated = moments.marginals(prior, x)
+    return Known(seen.outputs, mean, stated, *normalise(seen.features, stated))
 
 
 def view(model: Model, x: Float[np.ndarray, "n ..."], directions: Directions, *, budget: float) -> View:
@@ -97,7 +126,7 @@ Blocks = Callable[[], Iterator[Block]]
 
 def data_blocks(
     problem: Problem, directions: Directions, *,
-    missed: Treatment | None = None, places: Places | None = None, seen: View | None = None,
+    missed: Treatment | None = None, places: Places | None = None, known: Known | None = None,
     observed: tuple[Observed, ...] | None = None,
 ) -> Blocks:  # fmt: skip
     """Passes over the data with their features, in blocks that fit the budget.
@@ -109,29 +138,32 @@ def data_blocks(
         directions: rows of $S_0$.
         missed: how prior variance that the features miss is treated; None for directions that do not carry the prior, whose
             products stay as they are.
-        places: where features are known already.
-        seen: what is known there.
+        places: inputs that have been looked at already.
+        known: what is known at all of them.
         observed: the kinds of observations; those of the problem by default.
     """
     observed = problem.observed if observed is None else observed
-    if places is not None and seen is not None and problem.of_values:
-        known = _known_block(problem, directions, missed, places, seen)
-        if known is not None:
-            return lambda: iter([known])
+    if places is not None and known is not None and problem.of_values:
+        block = _known_block(problem, directions, missed, places, known)
+        if block is not None:
+            return lambda: iter([block])
     streams = [_stream(problem, kind, directions, missed) for kind in observed]
     return lambda: itertools.chain.from_iterable(stream() for stream in streams)
 
 
 def _known_block(
-    problem: Problem, directions: Directions, missed: Treatment | None, places: Places, seen: View
+    problem: Problem, directions: Directions, missed: Treatment | None, places: Places, known: Known
 ) -> Block | None:
     """The one block of data whose features were computed with the pull-back, if there is such a block."""
     (kind,) = problem.observed
     rows = rows_of_data(2 * kind.num_outputs * directions.shape[0] * 8, problem.budget, num_rows=kind.data.num_rows)
     if not rows >= kind.data.num_rows == places.training.shape[0]:
         return None
-    known = Part(places.training, places.targets)
-    return _block(kind, known, seen.rows(places.slice("training")), kind.likelihood, missed)
+    there, noise = known.rows(places.slice("training")), kind.noise
+    if noise is not None and missed == "noise":
+        noise = with_missed(noise, there.unexplained)
+    targets = np.asarray(places.targets)
+    return Block(there.outputs, there.mean, there.features, targets, kind.likelihood, noise)
 
 
 def _stream(problem: Problem, kind: Observed, directions: Directions, missed: Treatment | None) -> Blocks:

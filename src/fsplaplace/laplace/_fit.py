@@ -11,7 +11,7 @@ from jaxtyping import Float, PRNGKeyArray
 from numpy.typing import ArrayLike
 
 from fsplaplace.context import Sampler, throughout
-from fsplaplace.host import host_generator
+from fsplaplace.host import host_generator, phase
 from fsplaplace.laplace import _choices
 from fsplaplace.laplace._diagnostics import VerdictWarning
 from fsplaplace.laplace._laplace import laplace
@@ -77,7 +77,9 @@ def fit_posterior(
     if context_points is None:
         context_points = choose_context_points(X, num_points, key=points_key, cover=cover)
         options = {"include_training": False, **options}
-    trained = train(model, prior, likelihood, context, X, y, **{"key": train_key, **(training or {})})
+    with phase("training") as chose:
+        trained = train(model, prior, likelihood, context, X, y, **{"key": train_key, **(training or {})})
+        chose(trained.history.summary)
 
     def approximate(likelihood: Likelihood, **more) -> Posterior:
         return laplace(
@@ -86,15 +88,17 @@ def fit_posterior(
         )  # fmt: skip
 
     likelihood = trained.likelihood
-    with warnings.catch_warnings():
-        # It is said once, about the posterior that is returned.
-        warnings.simplefilter("ignore", VerdictWarning)
-        posterior = approximate(likelihood)
-    factor = posterior.diagnostics.noise_factor
-    if grow_noise and isinstance(likelihood, Gaussian) and factor is not None and factor > _choices.MORE_NOISE:
-        posterior = approximate(likelihood.scaled(factor), missed_as_noise=posterior.diagnostics.missed_as_noise)
-    else:
-        posterior.verdict.warn()
+    with phase("posterior") as chose:
+        with warnings.catch_warnings():
+            # It is said once, about the posterior that is returned.
+            warnings.simplefilter("ignore", VerdictWarning)
+            posterior = approximate(likelihood)
+        factor = posterior.diagnostics.noise_factor
+        if grow_noise and isinstance(likelihood, Gaussian) and factor is not None and factor > _choices.MORE_NOISE:
+            posterior = approximate(likelihood.scaled(factor), missed_as_noise=posterior.diagnostics.missed_as_noise)
+        else:
+            posterior.verdict.warn()
+        chose(posterior.diagnostics.summary)
     return Fitted(trained, posterior, np.asarray(context_points))
 
 

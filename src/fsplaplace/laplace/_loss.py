@@ -8,7 +8,7 @@ from scipy.special import expit, softmax, xlogy
 from fsplaplace.host import in_float64, to_device
 from fsplaplace.laplace import _choices
 from fsplaplace.laplace._choices import Treatment
-from fsplaplace.laplace._features import Block, Normalised
+from fsplaplace.laplace._features import Block, Known
 from fsplaplace.laplace._mode import posterior_mode
 from fsplaplace.laplace._observed import Observed
 from fsplaplace.laplace._operator_loss import loss_on_sample
@@ -21,7 +21,7 @@ from fsplaplace.prior import moments
 
 def loss_to_exact(
     problem: Problem, observed: tuple[Observed, ...], places: Places, reference: Reference, found: Moments,
-    pulled: PulledBack | None = None, normalised: Normalised | None = None,
+    pulled: PulledBack | None = None, known: Known | None = None,
 ) -> float:  # fmt: skip
     r"""$E[\log p_{\mathrm{exact}}(y) - \log p(y)]$ for a new target $y$ of the exact process, the mean over the place "new".
 
@@ -35,7 +35,7 @@ def loss_to_exact(
         reference: has the exact process for Gaussian noise.
         found: the posterior of the function at the place "new", flattened over points and outputs.
         pulled: the directions, and features in all places; None for a posterior without features.
-        normalised: those features, normalised.
+        known: what is known in all places.
 
     NaN if nothing is there to compare with. Time cubic in a few hundred points.
     """
@@ -46,12 +46,12 @@ def loss_to_exact(
         return float("nan") if pulled is None else loss_on_sample(problem, observed, reference, pulled)
     q = problem.prior.num_outputs
     rows = evenly(np.arange(len(places.training)), max(1, _choices.LATENT_TARGETS // q))
-    if rows.size < problem.data.num_rows and normalised is None:
+    if rows.size < problem.data.num_rows and known is None:
         return float("nan")
     latent = _Latent(problem, places, rows)
     exact = latent.exact()
-    if rows.size < problem.data.num_rows and normalised is not None:
-        found = latent.of_features(normalised)
+    if rows.size < problem.data.num_rows and known is not None:
+        found = latent.of_features(known)
     return _loss_of_targets(problem.likelihood.of_one(), exact, found, latent.targets_near(places.new))
 
 
@@ -109,12 +109,10 @@ class _Latent:
         found = moments_at(new[:, None, :size], rest[:, None], mode.precision, new[:, :size] @ mode.z[:, None], "noise")
         return Moments(found.mean + offset.ravel(), found.variance)
 
-    def of_features(self, normalised: Normalised) -> Moments:
+    def of_features(self, known: Known) -> Moments:
         """By the linear model with these features."""
-        mode = self._mode(normalised.features[self.at_rows])
-        features = normalised.features[self.at_new]
-        mean = moments.mean(self.problem.prior, self.places.new) + features @ mode.z
-        return moments_at(features, normalised.unexplained[self.at_new], mode.precision, mean, "function")
+        mode, new = self._mode(known.features[self.at_rows]), known.rows(self.at_new)
+        return moments_at(new.features, new.unexplained, mode.precision, new.mean + new.features @ mode.z, "function")
 
     def targets_near(self, new: Float[np.ndarray, "k ..."]) -> Shaped[np.ndarray, "k ..."]:
         """The target of the nearest row to each new input."""

@@ -48,12 +48,12 @@ class Observed:
     stated: bool
     name: str
 
-    @property
+    @functools.cached_property
     def of_values(self) -> bool:
         """Whether these are values of the function."""
         return isinstance(self.operator, Value)
 
-    @property
+    @functools.cached_property
     def tangent(self) -> bool:
         """Whether the operator stands for one that is not linear."""
         return isinstance(self.operator, Tangent)
@@ -67,7 +67,7 @@ class Observed:
     def _example(self):
         return self.data.take(np.arange(1)).inputs
 
-    @property
+    @functools.cached_property
     def num_targets(self) -> int:
         """Numbers that are observed in all."""
         return self.data.num_rows * self.num_outputs

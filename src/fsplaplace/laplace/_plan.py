@@ -133,6 +133,10 @@ def plan(
         raise ValueError(
             f"plan: X has {n} rows and context_points shape {points.shape}; pass at least one row of each, as (n, d)"
         )
+    if points.shape[1:] != x.shape[1:]:
+        raise ValueError(
+            f"plan: context_points have rows of shape {points.shape[1:]}, but X {x.shape[1:]}; pass equal ones"
+        )
     budget, q = resolve_budget(memory_budget), prior.num_outputs
     num_points = points.shape[0] + (min(n, _choices.num_training(points.shape[0], q)) if include_training else 0)
     rows, p = num_points * q, model.num_params

@@ -15,13 +15,14 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, UInt32
 from numpy.typing import ArrayLike
 
-from fsplaplace.arguments import KeyLike, checked
-from fsplaplace.host import pad_rows, resolve_budget, rows_of_data, to_device
+from fsplaplace.arguments import KeyLike, Range, check_squares, checked
+from fsplaplace.host import check_fits, itemsize, pad_rows, resolve_budget, rows_of_data, to_device
 from fsplaplace.laplace import _choices
 from fsplaplace.laplace._conditioning import Conditioned, condition, condition_few
 from fsplaplace.laplace._diagnostics import Diagnostics, Verdict
 from fsplaplace.laplace._leave_one_out import LeaveOneOut, leave_one_out
 from fsplaplace.laplace._linear_model import Later, LinearModel, Local, Seen, local_at, local_block, see_block, see_rows
+from fsplaplace.laplace._printed import prediction_table
 from fsplaplace.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
 from fsplaplace.networks import (
     Model,
@@ -80,6 +81,12 @@ class Prediction(eqx.Module):
                 "row); use `variance` for the function, or `predict_proba` for labels"
             )
         return self.variance[:, : self.noise_variance.shape[1]] + self.noise_variance
+
+    def __str__(self) -> str:
+        """The first and last rows as a table."""
+        if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(self)):
+            return repr(self)
+        return prediction_table(self)
 
 
 class Joint(eqx.Module):
@@ -241,7 +248,7 @@ class Posterior(eqx.Module):
             )
         x, linear = _check_inputs(self, X, argument="X"), _through(self, of)
         width = self.prior.num_outputs if of is None else linear.model.num_outputs(x)
-        targets = _check_targets(y, chosen, x.shape[0], width, caller="condition")
+        targets = _check_targets(y, chosen, x.shape[0], width, self.scale.dtype, caller="condition")
         found = _condition(linear, x, targets, chosen)
         return dataclasses.replace(self, later=found.later, log_evidence=self.log_evidence + found.log_evidence)
 
@@ -267,7 +274,7 @@ class Posterior(eqx.Module):
         chosen = self.likelihood if likelihood is None else likelihood
         x, linear = _check_inputs(self, X, argument="X"), _through(self, of)
         q = self.prior.num_outputs if of is None else linear.model.num_outputs(x)
-        targets = _check_targets(y, chosen, x.shape[0], q, caller="leave_one_out")
+        targets = _check_targets(y, chosen, x.shape[0], q, self.scale.dtype, caller="leave_one_out")
         if chosen.noise((x.shape[0], q)) is None:
             raise ValueError(
                 f"Posterior.leave_one_out: {type(chosen).__name__} has no closed form; fit without the datum, or use Gaussian"
@@ -292,10 +299,13 @@ class Posterior(eqx.Module):
         for its prior. Time: that of `predict`.
         """
         x, linear = _check_inputs(self, x), _through(self, of)
+        # Functions, their smooth parts and their noise at n inputs, and coordinates.
+        each = itemsize(self.scale.dtype) * (4 * x.shape[0] * linear.model.num_outputs(x) + self.scale.shape[0])
+        check_fits(num_samples, each, "Posterior.sample: num_samples")
         seen = _see(linear, x, resolve_budget(None))
         return jnp.moveaxis(_sample(linear, x, seen, key, np.arange(num_samples)), 1, 0)
 
-    @checked(traceable=True)
+    @checked(traceable=True, ranges={"num_samples": Range("1 or more", least=1, most=10**7)})
     def predict_proba(
         self,
         x: ArrayLike,
@@ -380,7 +390,7 @@ def _check_inputs(posterior: Posterior, x, *, argument: str = "x"):
     return x
 
 
-def _check_targets(y, likelihood: Likelihood, num_rows: int, width: int, *, caller: str):
+def _check_targets(y, likelihood: Likelihood, num_rows: int, width: int, dtype, *, caller: str):
     if not isinstance(likelihood, Likelihood):
         raise TypeError(f"Posterior.{caller}: likelihood must be a Likelihood, but got {type(likelihood).__name__}")
     if isinstance(y, Tracer):
@@ -393,6 +403,9 @@ def _check_targets(y, likelihood: Likelihood, num_rows: int, width: int, *, call
             f"Posterior.{caller}: what is predicted has {width} outputs, but {type(likelihood).__name__} needs {wanted} for this "
             "y; change the shape of y"
         )
+    if targets.dtype.kind == "f":
+        with np.errstate(over="ignore"):  # what is too large is refused in the next line
+            check_squares(np.asarray(targets).astype(dtype), f"Posterior.{caller}: y")
     return targets
 
 

@@ -47,7 +47,7 @@ class Problem:
     guards_given: bool
     budget: float
 
-    @property
+    @functools.cached_property
     def of_values(self) -> bool:
         """Whether values of the function are all that was observed."""
         return len(self.observed) == 1 and self.observed[0].of_values

@@ -99,7 +99,7 @@ def _dense(task: Task) -> PulledBack:
     solution = minimum_norm_solve(
         rows.jacobian / rows.units.astype(jacobian.dtype), targets,
         deltas=task.ridges, probes=rows.judged,
-        choose=lambda candidates: reference.best_ridge([each * rows.units[rows.judged] for each in candidates], treatments),
+        choose=lambda candidates: reference.best_ridge(candidates * rows.units[rows.judged], treatments),
     )  # fmt: skip
     columns = np.asarray(solution.rows).T
     features = rows.jacobian[rows.judged].astype(np.float64) @ columns.astype(np.float64)

@@ -1,23 +1,20 @@
 """The reference that every choice is judged by: the prior, and the exact Gaussian process, off the context set."""
 
 import math
-from collections.abc import Iterable
 from typing import NamedTuple
 
-import equinox as eqx
-import jax
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.linalg import solve_triangular
 
-from fsplaplace.host import in_float64, to_device
+from fsplaplace.host import to_device
 from fsplaplace.laplace import _choices
 from fsplaplace.laplace._choices import Treatment
-from fsplaplace.laplace._features import View, normalise
+from fsplaplace.laplace._features import Normalised, normalise
 from fsplaplace.laplace._observed import Observed
 from fsplaplace.laplace._problem import Places, Problem, evenly
 from fsplaplace.operators import value
-from fsplaplace.prior import Prior, moments
+from fsplaplace.prior import moments
 
 
 class Moments(NamedTuple):
@@ -108,23 +105,14 @@ class Reference(NamedTuple):
         """The rows of the sample, kind by kind: where `divergence` needs features besides the judged points."""
         return () if self.sample is None else self.sample.parts
 
-    def compared(self, seen: View, places: Places) -> View:
-        """Of what is seen in all places, the judged points and then the witnesses."""
-        return seen.rows(self.compared_rows(places))
-
     def compared_rows(self, places: Places) -> Int[np.ndarray, " k"]:
         """Where the judged points and then the witnesses are among the stacked points of all places."""
         guards, context = places.slice("guard"), places.slice("context")
         return np.concatenate([guards.start + self.judged, context.start + self.witnesses])
 
-    def compared_points(self, places: Places) -> Float[np.ndarray, "k ..."]:
-        """The judged points and then the witnesses: where means are compared."""
-        return np.concatenate([self.points, places.context[self.witnesses]])
-
     def covariance_error(self, features: Float[np.ndarray, "gq r"]) -> float:
         """How far the covariance implied by features at the judged points is from the prior's, in the Frobenius norm."""
-        features = normalise(features, np.diagonal(self.covariance)).features
-        return float(np.linalg.norm(features @ features.T - self.covariance))
+        return self._error(normalise(features, np.diagonal(self.covariance)).features)
 
     def divergence(self, features: Float[np.ndarray, "kq r"], missed: Treatment) -> Divergence:
         r"""Divergence between the exact process and the model $\mu + a \Phi z$, both conditioned on the sample, for a new
@@ -134,31 +122,23 @@ class Reference(NamedTuple):
             features: $\Phi$ at the judged points and then of the `sample_parts`, as pulled back.
             missed: how prior variance that they miss is treated.
         """
-        sample = self.sample
-        assert sample is not None
-        size, offset = self.covariance.shape[0], sample.stated.mean
-        features, unexplained = normalise(features, sample.stated.variance)
-        seen, noise = features[size:], sample.noise
-        if missed == "noise":
-            noise = noise + unexplained[size:]
-        weighted = seen / noise[:, None]
-        lower = np.linalg.cholesky(np.eye(features.shape[1]) + weighted.T @ seen)
-        whitened = solve_triangular(lower, features.T, lower=True, check_finite=False)
-        residual = solve_triangular(lower, weighted.T @ (sample.targets - offset[size:]), lower=True)
-        variance = np.sum(whitened**2, axis=0)
-        if missed == "function":
-            carried = np.sum(features**2, axis=1)
-            unexplained = unexplained * np.divide(variance, carried, out=np.ones_like(carried), where=carried > 0)
-        found = Moments(offset + residual @ whitened, variance + unexplained)
-        return divergence(sample.exact, found, sample.new_noise)
+        assert self.sample is not None
+        return _divergence_on(self.sample, normalise(features, self.sample.stated.variance), missed)
 
     def best_treatment(self, features: Float[np.ndarray, "kq r"], treatments: tuple[Treatment, ...]) -> Treatment:
-        """How missed variance is treated: what loses less log predictive density, or the first if nobody can say."""
+        """How missed variance is treated: what loses less log predictive density, or the first if nobody can say.
+
+        Args:
+            features: at the judged points and then of the `sample_parts`, as pulled back.
+            treatments: to choose from.
+        """
         if len(treatments) == 1 or self.sample is None:
             return treatments[0]
-        return min(treatments, key=lambda each: self.divergence(features, each).forward)
+        normalised = normalise(features, self.sample.stated.variance)
+        losses = [_divergence_on(self.sample, normalised, each).forward for each in treatments]
+        return treatments[int(np.argmin(losses))]
 
-    def best_ridge(self, candidates: Iterable[Float[np.ndarray, "kq r"]], treatments: tuple[Treatment, ...]) -> int:
+    def best_ridge(self, candidates: Float[np.ndarray, "c kq r"], treatments: tuple[Treatment, ...]) -> int:
         """The position of the candidate whose covariance is closest to the prior's, of those which diverge about as little
         as any from the exact process if there is one.
 
@@ -166,16 +146,17 @@ class Reference(NamedTuple):
             candidates: features at the judged points and then of the `sample_parts`, for each ridge.
             treatments: of missed variance; each candidate has the better of them.
         """
-        divergences, errors = [], []
-        for features in candidates:
-            errors.append(self.covariance_error(features[: self.covariance.shape[0]]))
-            if self.sample is not None:
-                found = [self.divergence(features, each) for each in treatments]
-                divergences.append(min(found, key=lambda each: each.forward).symmetric)
-        if not divergences:
+        size, sample = self.covariance.shape[0], self.sample
+        stated = np.diagonal(self.covariance) if sample is None else sample.stated.variance
+        normalised = [Normalised(*each) for each in zip(*normalise(candidates, stated), strict=True)]
+        errors = [self._error(each.features[:size]) for each in normalised]
+        if sample is None:
             return int(np.argmin(errors))
-        as_good = np.array(divergences) <= _choices.AS_GOOD * min(divergences)
-        return int(np.argmin(np.where(as_good, errors, np.inf)))
+        found = [[_divergence_on(sample, each, missed) for missed in treatments] for each in normalised]
+        return closest_of_best([min(each).symmetric for each in found], errors)
+
+    def _error(self, features: Float[np.ndarray, "gq r"]) -> float:
+        return float(np.linalg.norm(features @ features.T - self.covariance))
 
 
 def reference_at(problem: Problem, places: Places, observed: tuple[Observed, ...] | None = None) -> Reference:
@@ -296,7 +277,7 @@ def _joint(problem: Problem, where: Float[np.ndarray, "k ..."], given: list[_Giv
     prior = problem.prior
     if problem.of_values:
         everywhere = np.concatenate([where, given[0].inputs])
-        return _Joint(moments.mean(prior, everywhere).ravel(), moments.covariance(prior, everywhere))
+        return _Joint(*moments.joint(prior, everywhere))
     parts = [(value, where), *((part.kind.operator, part.inputs) for part in given)]
     means = [moments.mean(prior, where), *(part.kind.mean(part.inputs) for part in given)]
     return _Joint(np.concatenate([each.ravel() for each in means]), moments.covariance_of(prior, parts))
@@ -312,59 +293,6 @@ def _noise_of_values(problem: Problem, given: list[_Given]) -> Float[np.ndarray,
     if noise is not None:
         return np.broadcast_to(typical(np.asarray(noise, np.float64)), (q,))
     return _choices.LATENT_NOISE * moments.variance(problem.prior, problem.context[:1])[0]
-
-
-_TO_EXACT = "distance to the exact GP"
-
-
-class MeanScores(NamedTuple):
-    """How good the "network" and the "refined" mean are.
-
-    Attributes:
-        criterion: how they were compared.
-        scores: of each, the lower the better.
-    """
-
-    criterion: str
-    scores: dict[str, float]
-
-    @property
-    def against_exact(self) -> bool:
-        """Whether scores are distances to the exact process, in standard deviations of a new target."""
-        return self.criterion == _TO_EXACT
-
-    @property
-    def best(self) -> str:
-        """The name of the mean with the lowest score."""
-        return min(self.scores, key=lambda name: self.scores[name])
-
-
-def score_means(
-    prior: Prior, reference: Reference, means: dict[str, Float[np.ndarray, "k q"]], losses: dict[str, float]
-) -> MeanScores:
-    """Scores of means at the judged points and then at the witnesses.
-
-    The root-mean-square distance to the exact Gaussian process, which both means approximate, in standard deviations of a
-    new target; without one, the training objective with its norm taken at the judged points. Points between others may lie
-    where no input can be (features on a circle): there both means are wrong, and the context decides.
-
-    Args:
-        prior: for the norm.
-        reference: the exact process, if there is one.
-        means: values by name, at the judged points and then at the witnesses.
-        losses: the negative log-likelihood of the data under each mean; read if there is no exact process.
-    """
-    if (exact := reference.exact) is not None:
-        distances = {
-            name: float(np.sqrt(np.mean((values.ravel() - exact.mean) ** 2 / exact.variance)))
-            for name, values in means.items()
-        }
-        return MeanScores(_TO_EXACT, distances)
-    count = reference.points.shape[0]
-    values = np.stack([values[:count] for values in means.values()])
-    norms = np.asarray(in_float64(_half_squared_norms)(prior, reference.points, values))
-    totals = np.nan_to_num(norms + np.array([losses[name] for name in means]), nan=np.inf).tolist()
-    return MeanScores("training objective", dict(zip(means, totals, strict=True)))
 
 
 class _Joint(NamedTuple):
@@ -397,10 +325,35 @@ def near_data(problem: Problem, points: Float[np.ndarray, "k ..."]) -> Moments:
     for point, relation in zip(points, related, strict=True):
         near = np.argpartition(-relation, most - 1)[:most]
         where = np.concatenate([point[None], given.inputs[near]])
-        joint = _Joint(moments.mean(prior, where).ravel(), moments.covariance(prior, where))
+        joint = _Joint(*moments.joint(prior, where))
         process = joint.given(q + np.arange(most * q), targets[near].ravel(), noise[near].ravel())
         found.append(Moments(process.mean[:q], process.variance[:q]))
     return Moments(*(np.concatenate(part) for part in zip(*found, strict=True)))
+
+
+def closest_of_best(divergences: list[float], errors: list[float]) -> int:
+    """The position of the smallest error among divergences that are about as low as any."""
+    as_good = np.array(divergences) <= _choices.AS_GOOD * min(divergences)
+    return int(np.argmin(np.where(as_good, errors, np.inf)))
+
+
+def _divergence_on(sample: Sample, normalised: Normalised, missed: Treatment) -> Divergence:
+    """`Reference.divergence` for features that are normalised already."""
+    features, unexplained = normalised
+    size, offset = features.shape[0] - sample.targets.size, sample.stated.mean
+    seen, noise = features[size:], sample.noise
+    if missed == "noise":
+        noise = noise + unexplained[size:]
+    weighted = seen / noise[:, None]
+    lower = np.linalg.cholesky(np.eye(features.shape[1]) + weighted.T @ seen)
+    whitened = solve_triangular(lower, features.T, lower=True, check_finite=False)
+    residual = solve_triangular(lower, weighted.T @ (sample.targets - offset[size:]), lower=True)
+    variance = np.sum(whitened**2, axis=0)
+    if missed == "function":
+        carried = np.sum(features**2, axis=1)
+        unexplained = unexplained * np.divide(variance, carried, out=np.ones_like(carried), where=carried > 0)
+    found = Moments(offset + residual @ whitened, variance + unexplained)
+    return divergence(sample.exact, found, sample.new_noise)
 
 
 def divergence(exact: Moments, found: Moments, noise: float | Float[np.ndarray, " kq"]) -> Divergence:
@@ -415,10 +368,3 @@ def divergence(exact: Moments, found: Moments, noise: float | Float[np.ndarray, 
 def typical(noise: Float[np.ndarray, "n q"]) -> Float[np.ndarray, " q"]:
     """The harmonic mean for each output: rows that say nothing have no part in it."""
     return 1.0 / np.mean(1.0 / noise, axis=0)
-
-
-@eqx.filter_jit
-def _half_squared_norms(prior: Prior, points, means):
-    residual = means - prior.mean_at(points)
-    jitter = _choices.MEAN_JITTER
-    return 0.5 * jax.vmap(lambda values: prior.squared_norm(points, values, jitter=jitter))(residual)

@@ -5,9 +5,9 @@ import math
 import numpy as np
 
 from fsplaplace.laplace import _choices
+from fsplaplace.laplace._compare_means import MeanScores
 from fsplaplace.laplace._diagnostics import Level, Ratio, Verdict
 from fsplaplace.laplace._problem import Places, Problem
-from fsplaplace.laplace._reference import MeanScores
 
 
 def verdict_of(

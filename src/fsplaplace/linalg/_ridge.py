@@ -31,7 +31,7 @@ def minimum_norm_solve(
     targets: Float[np.ndarray, "n r"],
     *,
     deltas: Sequence[float],
-    choose: Callable[[Sequence[Float[np.ndarray, "g r"]]], int] | None = None,
+    choose: Callable[[Float[np.ndarray, "c g r"]], int] | None = None,
     probes: Int[np.ndarray, " g"] | None = None,
 ) -> Solution:
     r"""Rows $s_j^\top$ of $S_0 = J^\top (J J^\top + \delta \lVert J \rVert^2 I)^{-1} B$ for a wide matrix.
@@ -112,7 +112,7 @@ def _choose(eigenvalues, rotated, deltas, at_probe=None, choose=None) -> _Dampin
         if len(candidates) > 1:
             raise ValueError(f"{len(candidates)} values of delta need a probe to choose between them")
         return candidates[0]
-    return candidates[choose([at_probe @ (damping.filter[:, None] * rotated) for damping in candidates])]
+    return candidates[choose(np.stack([at_probe @ (damping.filter[:, None] * rotated) for damping in candidates]))]
 
 
 def _inverse(damped):

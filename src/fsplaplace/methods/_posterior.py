@@ -11,8 +11,8 @@ import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpy.typing import ArrayLike
 
-from fsplaplace.arguments import KeyLike, checked
-from fsplaplace.host import itemsize, resolve_budget, rows_that_fit
+from fsplaplace.arguments import KeyLike, Range, checked
+from fsplaplace.host import check_fits, itemsize, resolve_budget, rows_that_fit
 from fsplaplace.laplace import Prediction
 from fsplaplace.likelihoods import Bernoulli, Categorical, Likelihood
 from fsplaplace.methods._weight_covariance import WeightCovariance
@@ -40,7 +40,7 @@ class FunctionPosterior(eqx.Module):
     def draw_outputs(self, x: ArrayLike, *, key: PRNGKeyArray, num_samples: int) -> Float[Array, "s n q"]:
         """Draws whose joint distribution is right over the outputs at each input, not between inputs: cheaper."""
 
-    @checked(traceable=True)
+    @checked(traceable=True, ranges={"num_samples": Range("1 or more", least=1, most=10**7)})
     def predict_proba(
         self, x: ArrayLike, *, key: KeyLike | None = None, num_samples: int = 1000
     ) -> Float[Array, "n c"]:
@@ -108,6 +108,8 @@ class LinearisedPosterior(FunctionPosterior):
     def sample(self, x, *, key, num_samples=1):
         x = self.model.check_inputs(x, argument="x")
         outputs = self.model(x)
+        each = itemsize(self.model.dtype) * (3 * outputs.size + 2 * self.model.num_params)
+        check_fits(num_samples, each, f"{type(self).__name__}.sample: num_samples")
         if self.weight_covariance is None:
             return jnp.broadcast_to(outputs, (num_samples, *outputs.shape))
         noise = jr.normal(key, (num_samples, self.model.num_params), self.model.dtype)
@@ -151,6 +153,8 @@ class WeightSamples(FunctionPosterior):
     @checked(traceable=True)
     def sample(self, x, *, key, num_samples=1):
         x = self.model.check_inputs(x, argument="x")
+        each = itemsize(self.model.dtype) * (3 * x.shape[0] * self.model.num_outputs(x) + self.model.num_params)
+        check_fits(num_samples, each, f"{type(self).__name__}.sample: num_samples")
         chosen = jr.choice(key, self.weights.shape[0], (num_samples,), replace=num_samples > self.weights.shape[0])
         return _evaluate_all(self.model, self.weights[chosen], x)
 

@@ -18,6 +18,7 @@ from fsplaplace.methods.sparse_gp import SparseGPPosterior
 
 def _check_weights(posterior: LinearisedPosterior | WeightSamples) -> None:
     """The distribution over weights is over as many weights as the network has; found out by shapes."""
+    _check_likelihood(posterior)
     num_params = posterior.model.num_params
     if isinstance(posterior, WeightSamples):
         if posterior.weights.shape[1:] != (num_params,) or posterior.weights.shape[0] == 0:
@@ -33,6 +34,20 @@ def _check_weights(posterior: LinearisedPosterior | WeightSamples) -> None:
         drawn = eqx.filter_eval_shape(lambda covariance, noise: covariance.draw(noise), covariance, noise)
         if drawn.shape != noise.shape:
             raise ValueError(f"the covariance is over {drawn.shape[1]} weights, but the network has {num_params}")
+
+
+def _check_likelihood(posterior: LinearisedPosterior | WeightSamples) -> None:
+    """Noise is of as many outputs as the network has, where its inputs can be told from its first weights."""
+    widths = [leaf.shape[axis] for leaf in jax.tree.leaves(posterior.model.params) if leaf.ndim == 2 for axis in (1, 0)]
+    for width in widths:
+        try:
+            inputs = jax.ShapeDtypeStruct((2, width), posterior.model.dtype)
+            outputs = eqx.filter_eval_shape(posterior.model, inputs)
+        except (TypeError, ValueError):
+            continue
+        zeros = jax.numpy.zeros(outputs.shape, outputs.dtype)
+        eqx.filter_eval_shape(lambda likelihood, at: likelihood.noise_variance(at), posterior.likelihood, zeros)
+        return
 
 
 def _check_process(posterior: GPPosterior | SparseGPPosterior) -> None:

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
 from fsplaplace.arguments import checked
-from fsplaplace.host import cast, format_bytes, one_blas_thread, resolve_budget, rows_that_fit, to_double
+from fsplaplace.host import cast, check_fits, format_bytes, one_blas_thread, resolve_budget, rows_that_fit, to_double
 from fsplaplace.likelihoods import Gaussian, Likelihood
 from fsplaplace.linalg import psd_factor
 from fsplaplace.methods._gp_laplace import laplace_mode, tune_by_laplace_evidence
@@ -133,6 +133,7 @@ class GPPosterior(FunctionPosterior):
     def sample(self, x, *, key, num_samples=1):
         """Functions at these inputs together. Time cubic in their number."""
         x = np.asarray(check_points(x, self.X.shape[1]))
+        check_fits(num_samples, 32 * x.shape[0] * self.prior.num_outputs, f"{type(self).__name__}.sample: num_samples")
         with jax.enable_x64(True), one_blas_thread():
             mean, blocks = _joint(self, jnp.asarray(x, jnp.float64))
             roots = np.stack([psd_factor(np.asarray(block))[0] for block in blocks])

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from sklearn.cluster import KMeans
 
 from fsplaplace.arguments import checked
-from fsplaplace.host import cast, host_generator, one_blas_thread, to_double
+from fsplaplace.host import cast, check_fits, host_generator, one_blas_thread, to_double
 from fsplaplace.likelihoods import Gaussian, Likelihood
 from fsplaplace.linalg import psd_factor
 from fsplaplace.methods._expected_log_likelihood import expected_log_likelihood
@@ -146,6 +146,7 @@ class SparseGPPosterior(FunctionPosterior):
     def sample(self, x, *, key, num_samples=1):
         """Functions at these inputs together. Time cubic in their number."""
         x = check_points(x, self.process.inducing_inputs.shape[1])
+        check_fits(num_samples, 32 * x.shape[0] * self.prior.num_outputs, f"{type(self).__name__}.sample: num_samples")
         with jax.enable_x64(True), one_blas_thread():
             mean, blocks = _joint(self, jnp.asarray(x, jnp.float64))
             roots = np.stack([psd_factor(np.asarray(block))[0] for block in blocks])

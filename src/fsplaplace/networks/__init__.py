@@ -7,8 +7,7 @@ from fsplaplace.networks._fully_connected import MLP as MLP
 from fsplaplace.networks._held import CapacityWarning as CapacityWarning
 from fsplaplace.networks._held import Held as Held
 from fsplaplace.networks._holds import holds as holds
-from fsplaplace.networks._jacobian import bytes_per_row as bytes_per_row
-from fsplaplace.networks._jacobian import directions_together as directions_together
+from fsplaplace.networks._jacobian import block_bytes as block_bytes
 from fsplaplace.networks._jacobian import jacobian as jacobian
 from fsplaplace.networks._jacobian import jacobian_blocks as jacobian_blocks
 from fsplaplace.networks._jacobian import jacobian_matrix as jacobian_matrix

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from fsplaplace import kernels
 from fsplaplace.arguments import KeyLike, checked
 from fsplaplace.context import Sampler
-from fsplaplace.host import host_generator, to_device
+from fsplaplace.host import check_fits, host_generator, to_device
 from fsplaplace.prior import Prior
 
 # Context points drawn for each unit's centre; the best spread of them are taken.
@@ -95,6 +95,8 @@ def matched_first_layer(
         >>> weights.shape, biases.shape
         ((20, 1), (20,))
     """
+    # Distances between the units' centres are n x n.
+    check_fits(num_units, 16, "matched_first_layer: num_units", power=2)
     pool = pool_of(context, num_units, key)
     weight, bias = draw_units(prior, pool, num_units, host_generator(key)).seen(centre=centre, scale=scale)
     return to_device(weight), to_device(bias)

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from paramax import NonTrainable, unwrap
 
 from fsplaplace.context import Sampler
-from fsplaplace.host import host_generator
+from fsplaplace.host import check_fits, host_generator
 from fsplaplace.networks._first_layer import draw_units, pool_of, with_arrays
 from fsplaplace.networks._units import Units, units_of
 from fsplaplace.prior import Prior
@@ -48,6 +48,7 @@ def fully_connected(
     key: PRNGKeyArray,
 ) -> MLP:
     """See `mlp`."""
+    check_fits(max(hidden), 16, "mlp: a width of hidden", power=2)
     generator = host_generator(key)
     pool = pool_of(context, hidden[0], key)
     width = num_outputs or prior.num_outputs

@@ -75,9 +75,9 @@ def jacobian_blocks(model: Model, x: _Rows, *, budget: float) -> Iterator[tuple[
 
 def jacobian_rows(model: Model, x, budget: float) -> int:
     """Rows of x in a block of `jacobian_blocks`: a quarter of the budget with a copy in float64."""
-    outputs = model.num_outputs(x)
-    size = linearisation(model, x).bytes_per_row + outputs * model.num_params * (2 * itemsize(model.dtype) + 8)
-    most = max(1, _MOST_ROWS["rows"] // outputs)
+    seen = linearisation(model, x)
+    size = seen.bytes_per_row + seen.num_outputs * seen.num_params * (2 * seen.itemsize + 8)
+    most = max(1, _MOST_ROWS["rows"] // seen.num_outputs)
     parts = num_shards()
     return -(-rows_that_fit(size, budget / 4, most=most) // parts) * parts
 
@@ -197,16 +197,12 @@ def route(model: Model, x, rank: int) -> Route:
     "directions": one after the other in a compiled loop. "convolutions": a few at a time, outside of a loop. "rows":
     with few outputs, many directions and a small network, the Jacobian's rows and one matrix product.
     """
-    if linearisation(model, x).convolutional:
-        return "convolutions"
-    each = _DIRECTIONS_PER_SEEN_ROW if isinstance(model.call, Through) else _DIRECTIONS_PER_ROW
-    many = rank >= each * model.num_outputs(x)
-    return "rows" if many and model.num_outputs(x) * model.num_params <= _LARGEST_ROW else "directions"
+    return linearisation(model, x).route(rank)
 
 
 def directions_together(model: Model, x, rank: int) -> int:
     """How many of r directions go through the network together, outside of `jax.jit`."""
-    return min(rank, _CONVOLUTION_DIRECTIONS) if route(model, x, rank) == "convolutions" else rank
+    return linearisation(model, x).together(rank)
 
 
 def outputs_and_products(
@@ -224,8 +220,9 @@ def _outputs(model: Model, x):
 
 def rows_per_block(model: Model, x, rank: int, budget: float) -> int:
     """Rows per block: what a quarter of the budget holds, all blocks of about one size."""
-    count, parts, chosen = x.shape[0], num_shards(), route(model, x, rank)
-    most = rows_that_fit(bytes_per_row(model, x, rank), budget / 4, most=_MOST_ROWS[chosen] * parts)
+    count, parts, seen = x.shape[0], num_shards(), linearisation(model, x)
+    chosen = seen.route(rank)
+    most = rows_that_fit(seen.bytes_of_products(rank), budget / 4, most=_MOST_ROWS[chosen] * parts)
     if chosen == "rows" and count > most // 4 and most == _MOST_ROWS[chosen]:
         # A cheap row: blocks of one size for every x, padded, save the compilation of another program.
         return most
@@ -233,23 +230,54 @@ def rows_per_block(model: Model, x, rank: int, budget: float) -> int:
     return -(-even // parts) * parts
 
 
-def bytes_per_row(model: Model, x, rank: int) -> float:
-    """What one row of a block costs: what is kept of its pass, and its products with r directions."""
-    kept, outputs = linearisation(model, x).bytes_per_row, model.num_outputs(x)
-    copies = {
-        "directions": 2 * kept,
-        # Inside `jax.jit` all directions go together, each with the activations of a few layers at a time.
-        "convolutions": (1 + rank / 4) * kept,
-        "rows": kept + 2 * outputs * model.num_params * itemsize(model.dtype),
-    }
-    return copies[route(model, x, rank)] + 2 * outputs * rank * itemsize(model.dtype)
+def block_bytes(model: Model, x, rank: int, budget: float) -> float:
+    """What one block of rows costs in products with r directions."""
+    seen = linearisation(model, x)
+    together = seen.together(rank)
+    return rows_per_block(model, x, together, budget) * seen.bytes_of_products(together)
 
 
 class Linearisation(NamedTuple):
-    """What a linearised pass through a network is like: bytes kept for each row, and whether it has convolutions."""
+    """What a linearised pass through a network is like; everything about blocks of rows follows from it.
+
+    Attributes:
+        bytes_per_row: kept of the pass of each row.
+        convolutional: whether the network has convolutions.
+        through: whether it is seen through an operator.
+        num_outputs: q.
+        num_params: p.
+        itemsize: bytes of one number.
+    """
 
     bytes_per_row: int
     convolutional: bool
+    through: bool
+    num_outputs: int
+    num_params: int
+    itemsize: int
+
+    def route(self, rank: int) -> Route:
+        """See `route`."""
+        if self.convolutional:
+            return "convolutions"
+        each = _DIRECTIONS_PER_SEEN_ROW if self.through else _DIRECTIONS_PER_ROW
+        many = rank >= each * self.num_outputs
+        return "rows" if many and self.num_outputs * self.num_params <= _LARGEST_ROW else "directions"
+
+    def together(self, rank: int) -> int:
+        """See `directions_together`."""
+        return min(rank, _CONVOLUTION_DIRECTIONS) if self.convolutional else rank
+
+    def bytes_of_products(self, rank: int) -> float:
+        """What one row of a block costs: what is kept of its pass, and its products with r directions."""
+        kept, outputs = self.bytes_per_row, self.num_outputs
+        copies = {
+            "directions": 2 * kept,
+            # Inside `jax.jit` all directions go together, each with the activations of a few layers at a time.
+            "convolutions": (1 + rank / 4) * kept,
+            "rows": kept + 2 * outputs * self.num_params * self.itemsize,
+        }
+        return copies[self.route(rank)] + 2 * outputs * rank * self.itemsize
 
 
 def linearisation(model: Model, x: _Rows) -> Linearisation:
@@ -269,9 +297,16 @@ def _linearisation(structure, leaves, row: tuple[int, ...]) -> Linearisation:
         kept = jax.tree.leaves(eqx.filter_eval_shape(residuals, model, inputs))
         return sum(leaf.size * leaf.dtype.itemsize for leaf in kept if isinstance(leaf, jax.ShapeDtypeStruct))
 
-    one = jax.ShapeDtypeStruct((1, *row), model.dtype)
+    one, number = jax.ShapeDtypeStruct((1, *row), model.dtype), itemsize(model.dtype)
     program = eqx.filter_make_jaxpr(lambda model, x: model.evaluate(model.params, x))(model, one)[0]
-    return Linearisation(max(size(2) - size(1), itemsize(model.dtype)), "conv_general_dilated" in str(program))
+    return Linearisation(
+        bytes_per_row=max(size(2) - size(1), number),
+        convolutional="conv_general_dilated" in str(program),
+        through=isinstance(model.call, Through),
+        num_outputs=program.out_avals[0].shape[1],
+        num_params=model.num_params,
+        itemsize=number,
+    )
 
 
 def _chunks(model: Model, x, rank: int) -> list[slice]:

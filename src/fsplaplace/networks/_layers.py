@@ -38,11 +38,13 @@ class LayerOrder(NamedTuple):
         layers: the first to act comes first.
         hidden_by: the operation that hides the order of the last layers ("scan", for instance), or None.
         every_output: whether each output depends on a layer of the last stage.
+        hidden_width: the most hidden values that a matrix product of data and weights sums over; 0 without hidden layers.
     """
 
     layers: tuple[Layer, ...]
     hidden_by: str | None
     every_output: bool
+    hidden_width: int
 
 
 def layer_order(model: Model, X: Float[Array, "n ..."] | None = None) -> LayerOrder:
@@ -83,7 +85,8 @@ def layer_order(model: Model, X: Float[Array, "n ..."] | None = None) -> LayerOr
     hidden = next(
         (walk.met[index].hidden_by for index in last if index in walk.met and walk.met[index].hidden_by), None
     )
-    return LayerOrder(layers, hidden, all(value.least >= layers[-1].stage for value in outputs))
+    every = all(value.least >= layers[-1].stage for value in outputs)
+    return LayerOrder(layers, hidden, every, walk.hidden_width)
 
 
 class _Value(NamedTuple):
@@ -109,11 +112,11 @@ class _Meeting(NamedTuple):
 
 
 class _Walk:
-    """One pass through a program; `met` says where data last met each array of weights."""
+    """One pass through a program; `met` says where data last met each array of weights, `hidden_width` is as in `LayerOrder`."""
 
     def __init__(self):
         self.met: dict[int, _Meeting] = {}
-        self.time = 0
+        self.time, self.hidden_width = 0, 0
 
     def run(self, jaxpr, arguments: Iterable[_Value]) -> list[_Value]:
         values: dict[Any, _Value] = dict(zip(jaxpr.invars, arguments, strict=True))
@@ -141,6 +144,9 @@ class _Walk:
         for index in arrays:
             self.met[index] = _Meeting(stage, self.time, name if loop else None)
         if product:
+            # What sums over the inputs themselves is no hidden layer; inside a loop nobody can tell.
+            if loop or stage > 1:
+                self.hidden_width = max(self.hidden_width, _summed(equation))
             return _Value(stage=stage, least=stage)
         # Side by side in one array each part keeps its own stage; elsewhere the parts mix.
         mix = min if name == "concatenate" else max
@@ -154,6 +160,15 @@ def _inlined(equation):
         return None
     inner = getattr(called, "jaxpr", called)
     return inner if len(inner.invars) == len(equation.invars) else None
+
+
+def _summed(equation) -> int:
+    """The most values that a matrix product sums over, in this operation or in a program inside it."""
+    if equation.primitive.name == "dot_general":
+        (axes, _), _ = equation.params["dimension_numbers"]
+        return int(np.prod([equation.invars[0].aval.shape[axis] for axis in axes]))
+    programs = (getattr(part, "jaxpr", part) for part in jax.tree.leaves(tuple(equation.params.values())))
+    return max((_summed(inner) for part in programs if hasattr(part, "eqns") for inner in part.eqns), default=0)
 
 
 def _program(model: Model, row: tuple[int, ...]):

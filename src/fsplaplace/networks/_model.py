@@ -111,7 +111,7 @@ class Model(eqx.Module):
         """From a vector of all weights back to the pytree."""
         return ravel_pytree(self.params)[1]
 
-    @property
+    @functools.cached_property
     def num_params(self) -> int:
         """p, the number of weights the posterior is over."""
         return sum(leaf.size for leaf in jax.tree.leaves(self.params))
@@ -120,7 +120,7 @@ class Model(eqx.Module):
         """q, the width of the flattened output for inputs like these."""
         return _num_outputs(*self.shapes, tuple(x.shape[1:]))
 
-    @property
+    @functools.cached_property
     def shapes(self) -> tuple:
         """The network's structure and leaves with shapes for arrays: what may be cached by."""
         leaves = [
@@ -129,7 +129,7 @@ class Model(eqx.Module):
         ]
         return jax.tree.structure(self), tuple(leaves)
 
-    @property
+    @functools.cached_property
     def dtype(self):
         """The weights' dtype: what everything about this network is computed in."""
         return jax.tree.leaves(self.params)[0].dtype

@@ -42,6 +42,10 @@ class Fit(NamedTuple):
     covariance_error: float
 
 
+# A number above this is a mistake: matrices of all points with all points are factored.
+_MOST_POINTS = 10**6
+
+
 class Region(NamedTuple):
     r"""A prior at points of a region, outputs in units of their standard deviation there.
 
@@ -82,6 +86,10 @@ class Region(NamedTuple):
         """
         if num_points < 10:
             raise ValueError(f"{caller}: num_points is {num_points}; pass 10 or more")
+        if num_points > _MOST_POINTS:
+            raise ValueError(
+                f"{caller}: num_points is {num_points}; pass at most {_MOST_POINTS}, only some thousands are used"
+            )
         if not (noise > 0 and np.isfinite(noise)):
             raise ValueError(
                 f"{caller}: noise is {noise}; pass a positive number of prior standard deviations, for instance 0.1"

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from fsplaplace.arguments import checked
 from fsplaplace.host import in_float64
 from fsplaplace.operators._operator import Around, Function, Operator
 from fsplaplace.operators._outputs import value
@@ -81,6 +82,7 @@ class Settled(Around):
         return True
 
 
+@checked
 def linear(function: Callable[[Function], Function], *, order: int | None = None, name: str | None = None) -> Custom:
     """A linear operator from a function; refused when used if it is not linear.
 
@@ -96,6 +98,7 @@ def linear(function: Callable[[Function], Function], *, order: int | None = None
     return _custom(function, True, order, name)
 
 
+@checked
 def nonlinear(function: Callable[[Function], Function], *, order: int | None = None, name: str | None = None) -> Custom:
     """An operator that is not linear, from a function; arguments as for `linear`."""
     return _custom(function, False, order, name)

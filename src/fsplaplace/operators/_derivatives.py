@@ -5,10 +5,10 @@ from collections.abc import Callable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array
 from numpy.typing import ArrayLike
 
+from fsplaplace.arguments import checked
 from fsplaplace.operators._operator import Operator
 
 
@@ -35,6 +35,7 @@ class Partial(Operator):
         return f"partial({', '.join(map(str, self.columns))})"
 
 
+@checked
 def partial(*columns: int) -> Partial:
     """The derivative along these columns of the input, one after the other: `partial(0, 0)` is the second along the first.
 
@@ -43,9 +44,9 @@ def partial(*columns: int) -> Partial:
     assert slope(jnp.array([2.0]))[0] == 12.0
     ```
     """
-    if not columns or not all(isinstance(column, int | np.integer) and column >= 0 for column in columns):
+    if not columns or min(columns) < 0:
         raise ValueError(f"operators.partial: columns are {columns}; pass one or more column numbers from 0 on")
-    return Partial(tuple(int(column) for column in columns))
+    return Partial(columns)
 
 
 class Directional(Operator):
@@ -73,6 +74,7 @@ class Directional(Operator):
         return "directional(function)" if callable(self.direction) else "directional(v)"
 
 
+@checked(finite=True)
 def directional(direction: ArrayLike | Callable) -> Directional:
     """The derivative along a vector, or along a vector field (a function of x): flow through a coast, advection."""
     return Directional(direction if callable(direction) else jnp.asarray(direction, dtype=float))
@@ -83,10 +85,11 @@ class _OverColumns(Operator):
 
     columns: tuple[int, ...] | None = eqx.field(static=True, default=None)
 
+    @checked
     def over(self, *columns: int):
         """The same over these columns only: `laplacian.over(1, 2)` if column 0 is time."""
         partial(*columns)
-        return type(self)(tuple(map(int, columns)))
+        return type(self)(columns)
 
     @property
     def order(self) -> int:

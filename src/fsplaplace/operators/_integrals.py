@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
+from fsplaplace.arguments import checked
 from fsplaplace.operators._operator import Operator
 
 # Nodes for each column: so many, and so many for each length scale. A function of length scale l has frequencies up to
@@ -101,6 +102,7 @@ class Integral(Operator):
         return jnp.broadcast_to(values, (len(columns),))
 
 
+@checked
 def integral(
     lower: ArrayLike | Callable,
     upper: ArrayLike | Callable,
@@ -125,6 +127,7 @@ def integral(
     return _checked(lower, upper, columns, nodes, mean=False)
 
 
+@checked
 def average(
     lower: ArrayLike | Callable,
     upper: ArrayLike | Callable,
@@ -138,8 +141,6 @@ def average(
 
 def _checked(lower, upper, columns, nodes, *, mean: bool) -> Integral:
     name = "average" if mean else "integral"
-    if nodes is not None and nodes < 1:
-        raise ValueError(f"operators.{name}: nodes is {nodes}; pass 1 or more, or None")
     if columns is not None and (not columns or len(set(columns)) < len(columns) or min(columns) < 0):
         raise ValueError(f"operators.{name}: columns are {columns}; pass different column numbers from 0 on")
     low, high = (bound if callable(bound) else np.asarray(bound, dtype=float) for bound in (lower, upper))

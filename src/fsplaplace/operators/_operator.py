@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from fsplaplace.arguments import checked
+
 # A function of one point: of an input without its batch axis, to q numbers.
 Function = Callable[[Float[Array, "..."]], Float[Array, " q"]]
 
@@ -64,6 +66,7 @@ class Operator(eqx.Module):
         """The operator with what it leaves open (nodes of an integral) chosen for functions that vary over these lengths."""
         return self
 
+    @checked
     def map(self, function: Callable[[Array], Array], *, name: str = "") -> "Operator":
         """`function` of its values, point by point: `value.map(jnp.sin)`. Not linear."""
         return Mapped(self, function, name or getattr(function, "__name__", "function"))

@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
+from fsplaplace.arguments import checked
 from fsplaplace.operators._operator import Operator
 
 
@@ -74,6 +75,7 @@ class Output(Operator):
 value = Value()
 
 
+@checked(finite=True)
 def combination(weights: ArrayLike) -> Combination:
     """A sensor that sees a weighted sum of the outputs, `combination([1, 1])`, or several, one row of weights for each."""
     matrix = np.atleast_2d(np.asarray(weights, dtype=float))
@@ -84,8 +86,9 @@ def combination(weights: ArrayLike) -> Combination:
     return Combination(jnp.asarray(matrix))
 
 
+@checked
 def output(*numbers: int) -> Output:
     """Outputs by number: `partial(0) @ output(1)` is the slope of the second."""
     if not numbers or min(numbers) < 0:
         raise ValueError(f"operators.output: numbers are {numbers}; pass one or more, from 0 on")
-    return Output(tuple(map(int, numbers)))
+    return Output(numbers)

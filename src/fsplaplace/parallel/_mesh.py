@@ -13,11 +13,14 @@ from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Shaped
 
+from fsplaplace.arguments import checked
+
 T = TypeVar("T")
 
 _active: contextvars.ContextVar[Mesh | None] = contextvars.ContextVar("fsplaplace_mesh", default=None)
 
 
+@checked
 @contextlib.contextmanager
 def use_mesh(mesh: Mesh | None = None) -> Iterator[Mesh]:
     """Inside this block, passes through the network split their rows over the devices of `mesh`.
@@ -30,8 +33,6 @@ def use_mesh(mesh: Mesh | None = None) -> Iterator[Mesh]:
         mesh: a `jax.sharding.Mesh`; its axes are used as one. All devices of all processes by default.
     """
     mesh = jax.make_mesh((jax.device_count(),), ("rows",)) if mesh is None else mesh
-    if not isinstance(mesh, Mesh):
-        raise TypeError(f"use_mesh: mesh must be a jax.sharding.Mesh, but got {type(mesh).__name__}")
     # The compiler splits the work; `jax.make_mesh` asks for shardings in types, which networks would have to know of.
     automatic = (AxisType.Auto,) * len(mesh.axis_names)
     token = _active.set(Mesh(mesh.devices, mesh.axis_names, axis_types=automatic))

@@ -51,6 +51,9 @@ def plot_classification(
     axes = many_axes(ax, 2, "ax", sharex=True, sharey=True)
     first, second, points = plane_grid(inputs_of(posterior, X, 2, "plot_classification"), resolution)
     logits = posterior.sample(points, key=jr.key(0) if key is None else key, num_samples=num_samples)
+    classes = logits.shape[-1] if isinstance(posterior.likelihood, Categorical) else 2
+    if label >= classes:
+        raise ValueError(f"plot_classification: label is {label}, but there are {classes} classes; they count from 0")
     probabilities = np.asarray(_probabilities(posterior.likelihood, logits, label))
     shape = (resolution, resolution)
     mean, std = probabilities.mean(axis=0).reshape(shape), probabilities.std(axis=0).reshape(shape)

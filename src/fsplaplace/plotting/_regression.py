@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _RESOLUTION = 300
 _SLOPE = partial(0)
 # None are drawn of zero.
-_SAMPLES = {"num_samples": Range("0 or more", least=0)}
+_SAMPLES = {"num_samples": Range("0 or more", least=0, most=1000)}
 
 
 @checked(finite=True, ranges=_SAMPLES)
@@ -59,6 +59,7 @@ def plot_regression(
     ax = one_axes(ax)
     x = _grid(posterior, X, x, "plot_regression")
     prediction = posterior.predict(x)
+    _check_output(output, prediction.mean.shape[1], "plot_regression")
     samples = posterior.sample(x, key=_key(key), num_samples=num_samples) if num_samples else np.zeros((0, len(x), 1))
     column = slice(None), output
     _draw_band(ax, x, np.asarray(prediction.mean)[column], np.asarray(prediction.std)[column])
@@ -90,6 +91,7 @@ def plot_prior_and_posterior(
     X, y = data_of(X, y, 1, "plot_prior_and_posterior")
     x = _grid(posterior, X, x, "plot_prior_and_posterior")
     points = jnp.asarray(x, dtype=posterior.model.dtype)
+    _check_output(output, posterior.prior.num_outputs, "plot_prior_and_posterior")
     mean = np.asarray(posterior.prior.mean_at(points))[:, output]
     std = np.sqrt(np.asarray(posterior.prior.variance(points)))[:, output]
     _draw_band(left, x, mean, std)
@@ -143,6 +145,7 @@ def plot_derivative(
         raise ValueError("plot_derivative: X and y belong together; pass both, or neither")
     for place, seen, data in zip(axes, (value, operator), ((X, y), observed or (None, None)), strict=True):
         prediction = posterior.predict(x, of=seen)
+        _check_output(output, prediction.mean.shape[1], "plot_derivative")
         _draw_band(place, x, np.asarray(prediction.mean)[:, output], np.asarray(prediction.std)[:, output])
         if num_samples:
             samples = posterior.sample(x, key=_key(key), num_samples=num_samples, of=seen)
@@ -156,7 +159,10 @@ def plot_derivative(
 
 def _grid(posterior: Any, X: Any, x: Any, name: str) -> np.ndarray:
     if x is not None:
-        return np.sort(np.asarray(x, dtype=float).reshape(-1, 1), axis=0)
+        places = np.asarray(x, dtype=float)
+        if places.ndim > 2 or places.shape[1:] not in ((), (1,)):
+            raise ValueError(f"{name}: x has shape {places.shape}; pass places on a line, (n,) or (n, 1)")
+        return np.sort(places.reshape(-1, 1), axis=0)
     points = inputs_of(posterior, X, 1, name)
     return np.linspace(points.min(), points.max(), _RESOLUTION)[:, None]
 
@@ -174,6 +180,11 @@ def _draw_band(ax: "Axes", x: np.ndarray, mean: np.ndarray, std: np.ndarray) -> 
 def _draw_samples(ax: "Axes", x: np.ndarray, samples: np.ndarray) -> None:
     for i, sample in enumerate(samples):
         ax.plot(x[:, 0], sample, color=GREEN, linewidth=0.8, alpha=0.7, label="samples" if i == 0 else None)
+
+
+def _check_output(output: int, count: int, caller: str) -> None:
+    if not output < count:
+        raise ValueError(f"{caller}: output is {output}, but there are {count}; they count from 0")
 
 
 def _draw_reference(ax: "Axes", x: np.ndarray, reference: Any, output: int) -> None:

@@ -7,4 +7,5 @@ from fsplaplace.prior._factor import PriorFactor as PriorFactor
 from fsplaplace.prior._factor import checked_factor as checked_factor
 from fsplaplace.prior._factor import plan_factor as plan_factor
 from fsplaplace.prior._prior import Prior as Prior
+from fsplaplace.prior._structure import BlockStructure as BlockStructure
 from fsplaplace.prior._through import SeenPrior as SeenPrior

@@ -1,5 +1,6 @@
 r"""A factor of the prior's covariance at the context points, $B B^\top \approx \Sigma(C, C)$."""
 
+import functools
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import equinox as eqx
@@ -29,19 +30,24 @@ class PriorFactor(eqx.Module):
     Attributes:
         columns: $B$ with its rows split into points and outputs, (m, q, r).
         captured: the share of the trace of $\Sigma(C, C)$ that $B B^\top$ has.
-        method: how it was computed, "eigh" or "pivoted Cholesky".
+        plan: how it was computed.
     """
 
     columns: Float[Array, "m q r"]
     captured: Float[Array, ""]
-    method: str = eqx.field(static=True)
+    plan: "FactorPlan" = eqx.field(static=True)
+
+    @property
+    def method(self) -> Literal["eigh", "pivoted Cholesky"]:
+        """How it was computed."""
+        return self.plan.method
 
     @property
     def matrix(self) -> Float[Array, "N r"]:
         """$B$ as a matrix with N = m q rows, points first."""
         return self.columns.reshape(-1, self.columns.shape[2])
 
-    @property
+    @functools.cached_property
     def rank(self) -> int:
         """The number of columns."""
         return self.columns.shape[2]
@@ -113,7 +119,7 @@ def factor_at(
     kept, total = sum(part[1] for part in parts), sum(part[2] for part in parts)
     columns = prior.blocks.place_columns([np.asarray(part[0]) for part in parts])
     with jax.enable_x64(True):
-        return PriorFactor(to_device(columns), to_device(kept / total), plan.method)
+        return PriorFactor(to_device(columns), to_device(kept / total), plan)
 
 
 def checked_factor(prior: "Prior", block: Float[np.ndarray, "N N"], *, rtol: float = 0.0):

@@ -11,12 +11,14 @@ import jax.random as jr
 import jax.scipy.linalg as jsl
 from gpjax.kernels import AbstractKernel
 from gpjax.mean_functions import Constant, Zero
+from gpjax.parameters import val
+from jax.core import Tracer
 from jaxtyping import Array, Float, Num
 from numpy.typing import ArrayLike
 
 from fsplaplace import kernels
 from fsplaplace.arguments import KeyLike, Range, checked
-from fsplaplace.host import double_precision, itemsize, resolve_budget, rows_that_fit, to_device
+from fsplaplace.host import check_fits, double_precision, itemsize, resolve_budget, rows_that_fit, to_device
 from fsplaplace.operators import Operator
 from fsplaplace.prior._factor import PriorFactor, factor_at
 from fsplaplace.prior._structure import BlockStructure, structure_of
@@ -69,6 +71,14 @@ class Prior(eqx.Module):
             self.mean = mean
         else:
             self.mean = Constant(jnp.asarray(mean, dtype=float))
+
+    def __str__(self) -> str:
+        """What the prior believes, as `fsplaplace.describe` says it without data."""
+        from fsplaplace.prior._describe import describe
+
+        if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(self)):
+            return repr(self)
+        return str(describe(self, num_features=max(map(_least_columns, self.blocks.kernels))))
 
     @property
     def structure(self) -> Literal["shared", "separate", "joint"]:
@@ -203,6 +213,7 @@ class Prior(eqx.Module):
         x = x if isinstance(x, jax.Array) else to_device(x)
         x = _flatten(x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(float))
         # All directions, whatever the number of points: a draw with fewer would have too small a variance.
+        check_fits(num_samples, 16 * x.shape[0] * self.num_outputs, "Prior.sample: num_samples")
         factor = self.factor(x, rank=x.shape[0] * self.num_outputs, rtol=1e-12).columns
         noise = jr.normal(key, (num_samples, factor.shape[2]), x.dtype)
         return self.mean_at(x) + jnp.einsum("nqr,sr->snq", factor.astype(x.dtype), noise)
@@ -235,3 +246,12 @@ def _blocked_product(prior: Prior, x, vectors, rows: int):
     products = jax.lax.map(lambda part: prior.gram(part, x) @ right, padded.reshape(num_blocks, rows, -1))
     stacked = jax.vmap(prior.from_blocks)(products)
     return stacked.reshape(num_blocks * rows, *stacked.shape[2:])[: x.shape[0]]
+
+
+def _least_columns(kernel: AbstractKernel) -> int:
+    """The fewest input columns that a kernel can act on."""
+    parts = jax.tree.leaves(kernel, is_leaf=lambda node: isinstance(node, AbstractKernel) and node is not kernel)
+    inner = [_least_columns(part) for part in parts if isinstance(part, AbstractKernel)]
+    dims, length = kernel.active_dims, getattr(kernel, "lengthscale", None)
+    own = max(dims, default=0) + 1 if isinstance(dims, list) else 1 if length is None else jnp.size(val(length))
+    return max(own, 2 if isinstance(kernel, kernels.Helmholtz) else 1, *inner, 1)

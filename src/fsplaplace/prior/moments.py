@@ -3,7 +3,7 @@
 import functools
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -28,6 +28,10 @@ _FEW = 2048
 @in_float64
 def gram(prior: "Prior", x: ArrayLike) -> Float[np.ndarray, "b N N"]:
     r"""The distinct diagonal blocks of $\Sigma(x, x)$, as `Prior.gram` has them. Time and memory $O(n^2)$ for each."""
+    return _gram(prior, x)
+
+
+def _gram(prior: "Prior", x: ArrayLike) -> Float[np.ndarray, "b N N"]:
     tiles, num_points = _tiles(prior, x), np.shape(x)[0]
     rows = [[np.asarray(_tile(prior, one, other)) for other in tiles[: i + 1]] for i, one in enumerate(tiles)]
     above = [[rows[j][i].transpose(0, 2, 1) for j in range(i + 1, len(tiles))] for i in range(len(tiles))]
@@ -38,13 +42,16 @@ def gram(prior: "Prior", x: ArrayLike) -> Float[np.ndarray, "b N N"]:
 
 def covariance(prior: "Prior", x: ArrayLike) -> Float[np.ndarray, "nq nq"]:
     r"""$\Sigma(x, x)$ between all points and outputs, points first."""
-    size = np.shape(x)[0] * prior.num_outputs
-    return prior.blocks.whole(gram(prior, x)).reshape(size, size)
+    return joint(prior, x).covariance
 
 
 @in_float64
 def variance(prior: "Prior", x: ArrayLike) -> Float[np.ndarray, "n q"]:
     r"""$\mathrm{diag}\,\Sigma(x, x)$, per output. Time $O(n)$."""
+    return _variances(prior, x)
+
+
+def _variances(prior: "Prior", x: ArrayLike) -> Float[np.ndarray, "n q"]:
     n = np.shape(x)[0]
     if n > _FEW:
         return np.asarray(_variance(prior, to_device(_flat(x))))
@@ -53,9 +60,50 @@ def variance(prior: "Prior", x: ArrayLike) -> Float[np.ndarray, "n q"]:
     return prior.blocks.by_output(diagonal)[:n]
 
 
+class Marginals(NamedTuple):
+    """The prior at some points.
+
+    Attributes:
+        mean: (n, q).
+        variance: (n, q).
+    """
+
+    mean: Float[np.ndarray, "n q"]
+    variance: Float[np.ndarray, "n q"]
+
+
+@in_float64
+def marginals(prior: "Prior", x: ArrayLike) -> Marginals:
+    """Mean and variance at each point. Time $O(n)$."""
+    return Marginals(_means(prior, x), _variances(prior, x))
+
+
+class JointMoments(NamedTuple):
+    """The prior at some points with what relates them, flattened over points and outputs, points first.
+
+    Attributes:
+        mean: (nq,).
+        covariance: (nq, nq).
+    """
+
+    mean: Float[np.ndarray, " nq"]
+    covariance: Float[np.ndarray, "nq nq"]
+
+
+@in_float64
+def joint(prior: "Prior", x: ArrayLike) -> JointMoments:
+    """Mean and covariance of all points. Time and memory $O(n^2 q^2)$."""
+    size = np.shape(x)[0] * prior.num_outputs
+    return JointMoments(_means(prior, x).ravel(), prior.blocks.whole(_gram(prior, x)).reshape(size, size))
+
+
 @in_float64
 def mean(prior: "Prior", x: ArrayLike) -> Float[np.ndarray, "n q"]:
     r"""$\mu(x)$; nothing is compiled where it is zero."""
+    return _means(prior, x)
+
+
+def _means(prior: "Prior", x: ArrayLike) -> Float[np.ndarray, "n q"]:
     n = np.shape(x)[0]
     if isinstance(prior.mean, Zero):
         return np.zeros((n, prior.num_outputs))

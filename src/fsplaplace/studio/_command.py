@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fsplaplace.arguments import checked
 from fsplaplace.host import write_atomically
 from fsplaplace.studio._page import studio_page
 
@@ -15,6 +16,7 @@ from fsplaplace.studio._page import studio_page
 MOST_ROWS = 2000
 
 
+@checked
 def write_studio(
     page: str | Path, table: str | Path | None = None, *, target: str | list[str] | None = None, show: bool = False
 ) -> Path:
@@ -23,7 +25,7 @@ def write_studio(
     Text, missing values and whatever else a table may hold are the page's business: it says what it leaves out.
 
     Args:
-        page: the file to write or to replace.
+        page: the file to write or to replace; its folder is made if there is none.
         table: a CSV file with a header that the page opens with; a random sample of 2,000 rows of a longer one.
         target: the column to predict, or two columns for a vector field; the last column by default.
         show: open the page in the browser.

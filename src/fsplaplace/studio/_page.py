@@ -4,16 +4,21 @@ import base64
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
 from fsplaplace._version import __version__
+from fsplaplace.arguments import checked
 
 _IMPORT = re.compile(r'^import \{([^}]*)\} from "\./([\w-]+)\.mjs";\n', re.MULTILINE)
+# What the page reads of the data that it opens with.
+_GIVEN = ("file", "text", "rows", "targets")
 _EXPORT = re.compile(r"^export (?:async )?(?:function|class|const) (\w+)", re.MULTILINE)
 
 
-def studio_page(given: dict[str, Any] | None = None) -> str:
+@checked
+def studio_page(given: Mapping[str, Any] | None = None) -> str:
     """The studio as the text of one HTML file that needs no network, no server and no other file.
 
     The page's content security policy names the hashes of its one script and its one style: the browser runs nothing else, whatever
@@ -27,6 +32,10 @@ def studio_page(given: dict[str, Any] | None = None) -> str:
         >>> "<script src" in page or "http://" in page or "https://" in page
         False
     """
+    if given is not None and (lacking := [name for name in _GIVEN if name not in given]):
+        raise ValueError(
+            f"studio_page: given lacks {', '.join(map(repr, lacking))}; pass all of {', '.join(_GIVEN)}, or None"
+        )
     style, script = _part("style.css"), linked("main")
     policy = "; ".join(
         [
@@ -42,12 +51,13 @@ def studio_page(given: dict[str, Any] | None = None) -> str:
         "style": style,
         "version": __version__,
         # A "<" in the data could end the element that holds them.
-        "given": json.dumps(given).replace("<", "\\u003c"),
+        "given": json.dumps(None if given is None else dict(given)).replace("<", "\\u003c"),
         "script": script,
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda place: inlined[place[1]], _part("studio.html"))
 
 
+@checked
 def linked(name: str) -> str:
     """A module and all that it imports as one script; each module keeps its names to itself inside a function.
 

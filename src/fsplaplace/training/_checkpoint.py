@@ -37,6 +37,10 @@ def restore(path: str | Path, state: T, identity: Fingerprint) -> T:
         )
     if header.pop("checksum", None) != checksum(header, tensors):
         raise FileFormatError(f"checkpoint {path} was altered or damaged: it does not match its checksum; delete it")
+    if unknown := [name for name in tensors if not name.startswith((_STATE, _PROBE))]:
+        raise FileFormatError(f"checkpoint {path} has arrays that nobody knows, such as {unknown[0]!r}; delete it")
+    if unknown := sorted(set(header) - {"kind", "format", "run"}):
+        raise FileFormatError(f"checkpoint {path} has the unknown field {unknown[0]!r} in its header; delete it")
     if not identity.matches(header.get("run"), tuple(_named(tensors, _PROBE))):
         raise ValueError(
             f"checkpoint {path} belongs to another run (other data, key, settings, functions or network); pass another "

@@ -1,6 +1,6 @@
 """What `train` refuses before it starts."""
 
-from fsplaplace.host import host_generator, one_blas_thread
+from fsplaplace.host import check_fits, host_generator, one_blas_thread
 from fsplaplace.prior import checked_factor
 from fsplaplace.prior.moments import gram
 
@@ -13,6 +13,8 @@ def check_jitter(jitter: tuple[float, float]) -> None:
 
 def check_context(prior, context, num_context, X, key) -> None:
     """Refuse points of another width than X's, and a kernel that is no covariance there."""
+    # Matrices of all points with all points, in float64: kernel, factor and their gradients.
+    check_fits(num_context, 32 * prior.num_outputs, "train: num_context", power=2)
     points = context.draw(num_context, host_generator(key))
     if points.shape[1:] != X.shape[1:]:
         raise ValueError(

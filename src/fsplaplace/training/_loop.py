@@ -1,6 +1,9 @@
 """One compiled optimisation loop, for `train` and for every method that is trained."""
 
 import abc
+import contextlib
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,6 +22,8 @@ from fsplaplace.training._fingerprint import fingerprint
 
 # Steps between visits to the host: for progress, validation, checkpoints and the check for divergence.
 _CHUNK = 100
+# Compiled steps cannot be interrupted: so long at most until Ctrl-C is heard.
+_PATIENCE_SECONDS = 0.5
 
 
 class Objective(eqx.Module):
@@ -136,12 +141,17 @@ def minimise(
     if checkpoint is not None:
         check_target(checkpoint)
         identity = fingerprint(objective, validate, start, optimizer, key, steps)
+        first = state.memory
         state, record = _checkpoint.restore(checkpoint, (state, record), identity)
-        _check_restored(checkpoint, state, record, steps)
+        _check_restored(checkpoint, state, record, steps, first)
     # After the fingerprint: a run may continue on another number of devices.
     objective, (state, validate) = objective.on_mesh(), replicate((state, validate))
-    advance = _advance_in_loop if in_loop else _advance_by_steps
-    with one_blas_thread(), progress_bar(title, total=steps, show=progress) as report:
+    advance = _Loop() if in_loop else _advance_by_steps
+    with (
+        one_blas_thread(),
+        _saying_what_is_kept(title, checkpoint),
+        progress_bar(title, total=steps, show=progress) as report,
+    ):
         while int(state.step) < steps and not (validate is not None and record.looks_without_gain() >= patience):
             begin = int(state.step)
             stop = min(steps, (begin // _CHUNK + 1) * _CHUNK)
@@ -209,13 +219,12 @@ def _first_state(optimizer, start: PyTree, memory: PyTree) -> _State:
 
 
 @eqx.filter_jit
-def _loop(state: _State, objective: Objective, optimizer, key, drawn, stop):
-    """Steps up to `stop`, which is not a static number: one program serves every chunk, also after a resume."""
-    start = state.step
+def _loop(state: _State, objective: Objective, optimizer, key, drawn, first, stop):
+    """Steps up to `stop` of the chunk that began at `first`: numbers that are not static, so that one program serves all."""
 
     def body(carry):
         state, records = carry
-        offset = state.step - start
+        offset = state.step - first
         state, terms = _step(state, objective, optimizer, key, jax.tree.map(lambda leaf: leaf[offset], drawn))
         new = (old.at[offset].set(term.astype(old.dtype)) for old, term in zip(records, terms, strict=True))
         return state, tuple(new)
@@ -224,13 +233,48 @@ def _loop(state: _State, objective: Objective, optimizer, key, drawn, stop):
     return jax.lax.while_loop(lambda carry: carry[0].step < stop, body, (state, (blank,) * len(objective.terms)))
 
 
-def _advance_in_loop(state: _State, objective: Objective, optimizer, key, stop: int):
-    begin = int(state.step)
-    # Always a whole chunk, also before a nearer stop: another number would be another program.
-    each = objective.draw_on_host(range(begin, begin + _CHUNK), key)
-    drawn = jax.tree.map(lambda *leaves: jnp.stack(leaves), *each)
-    state, terms = _loop(state, objective, optimizer, key, drawn, jnp.asarray(stop))
-    return state, tuple(np.asarray(term)[: stop - begin] for term in terms)
+class _Loop:
+    """Advances in compiled loops, each of so many steps that Ctrl-C is heard in time; the first step shows how many."""
+
+    def __init__(self):
+        # Several processes must take the same steps together, and each has a clock of its own.
+        self.adapts = jax.process_count() == 1
+        self.steps = 1 if self.adapts else _CHUNK
+        self.measured = False
+
+    def __call__(self, state: _State, objective: Objective, optimizer, key, stop: int):
+        begin = step = int(state.step)
+        # Always a whole chunk, also before a nearer stop: another number would be another program.
+        each = objective.draw_on_host(range(begin, begin + _CHUNK), key)
+        drawn = jax.tree.map(lambda *leaves: jnp.stack(leaves), *each)
+        first, records = jnp.asarray(begin), []
+        while step < stop:
+            after, began = min(step + self.steps, stop), time.perf_counter()
+            state, terms = _loop(state, objective, optimizer, key, drawn, first, jnp.asarray(after))
+            records.append([np.asarray(term)[step - begin : after - begin] for term in terms])
+            self._learn((time.perf_counter() - began) / (after - step))
+            step = after
+        return state, tuple(map(np.concatenate, zip(*records, strict=True)))
+
+    def _learn(self, seconds: float) -> None:
+        """The first loop's time is that of compiling it."""
+        if self.measured and self.adapts:
+            self.steps = int(np.clip(_PATIENCE_SECONDS / max(seconds, 1e-9), 1, _CHUNK))
+        self.measured = True
+
+
+@contextlib.contextmanager
+def _saying_what_is_kept(title: str, checkpoint: str | Path | None) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        kept = checkpoint is not None and Path(checkpoint).exists()
+        interrupt.add_note(
+            f"{title}: interrupted; {checkpoint} holds the last finished 100 steps, the same call goes on from there"
+            if kept
+            else f"{title}: interrupted; nothing was kept, pass checkpoint=path to be able to go on"
+        )
+        raise
 
 
 def _advance_by_steps(state: _State, objective: Objective, optimizer, key, stop: int):
@@ -238,7 +282,8 @@ def _advance_by_steps(state: _State, objective: Objective, optimizer, key, stop:
     records = []
     for drawn in objective.draw_on_host(range(int(state.step), stop), key):
         state, terms = _compiled_step(state, objective, optimizer, key, drawn)
-        records.append(terms)
+        # Waits for the step: otherwise a whole chunk would be under way before Ctrl-C is heard.
+        records.append(np.asarray(terms))
     return state, tuple(np.asarray(records).T)
 
 
@@ -256,8 +301,15 @@ def _check_finite(objective: Objective, terms, begin: int, title: str) -> None:
     raise FloatingPointError(f"{title}: {name} is not finite at step {begin + first}; {objective.advice}")
 
 
-def _check_restored(path: str | Path, state: _State, record: _Record, steps: int) -> None:
+def _check_restored(path: str | Path, state: _State, record: _Record, steps: int, first_memory: PyTree) -> None:
     """Refuse numbers that no run of this length writes: a checksum does not say who computed it."""
+    leaves = jax.tree.leaves((state.parameters, record.best, record.terms))
+    if not all(np.all(np.isfinite(np.asarray(leaf))) for leaf in leaves):
+        raise ValueError(f"checkpoint {path} has weights that are not finite; delete it, or pass another path")
+    # The memory is an order of the rows: the same numbers in another order.
+    pairs = zip(jax.tree.leaves(state.memory), jax.tree.leaves(first_memory), strict=True)
+    if not all(np.array_equal(np.sort(np.ravel(one)), np.sort(np.ravel(other))) for one, other in pairs):
+        raise ValueError(f"checkpoint {path} has an order of rows that is none; delete it, or pass another path")
     step, looks = int(state.step), record.validation_step
     if not 0 <= step <= steps:
         raise ValueError(

@@ -2,6 +2,8 @@
 
 import math
 
+import equinox as eqx
+import jax
 import numpy as np
 from gpjax.mean_functions import Zero
 from jax.core import Tracer
@@ -78,7 +80,10 @@ def check_widths(model: Model, prior: Prior | None, likelihood: Likelihood, X, t
 
 
 def _check_prior(prior: Prior, X) -> None:
-    """Refuse a kernel for other columns, and a mean that is not finite at the first rows."""
+    """Refuse a kernel for other columns, one of a size that cannot be computed with, and a mean that is not finite."""
     prior.check_columns(math.prod(X.shape[1:]))
+    for leaf in jax.tree.leaves(prior.kernel):
+        if eqx.is_inexact_array(leaf) and not isinstance(leaf, Tracer):
+            check_squares(np.asarray(leaf).astype(np.float32), "Prior: a parameter of the kernel")
     if not isinstance(prior.mean, Zero) and not np.all(np.isfinite(np.asarray(prior.mean_at(X[:_PROBED])))):
         raise ValueError("Prior: mean is NaN or infinite at the first rows of X; check the function or the number")

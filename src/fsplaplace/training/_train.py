@@ -29,12 +29,14 @@ from fsplaplace.training._checks import check_context, check_jitter
 from fsplaplace.training._loop import Objective, minimise
 from fsplaplace.training._observed import TrainingRows, observed_rows
 from fsplaplace.training._problem import check_problem, check_types
-from fsplaplace.training._trainable import HeldOutLoss, adam, combine, hold_out, partition
+from fsplaplace.training._trainable import HeldOutLoss, combine, default_optimizer, hold_out, partition
 
 # Training rows at which a checkpoint's run is compared with this one, and where in units of the outputs the
 # likelihood is: enough to tell functions apart, at no cost.
 _PROBED_ROWS = 8
 _PROBED_SHIFTS = (0.0, 1.0, -0.5)
+# Steps whose mean is "the end" in a summary: single steps see random context points.
+_LAST = 20
 
 
 class History(eqx.Module):
@@ -49,6 +51,16 @@ class History(eqx.Module):
     def objective(self) -> Float[Array, " steps"]:
         """The training objective: negative log-likelihood plus half the squared norm."""
         return self.negative_log_likelihood + self.half_squared_norm
+
+    @property
+    def summary(self) -> str:
+        """Steps and objective in a few words."""
+        objective = np.asarray(self.objective, np.float64)
+        if not objective.size:
+            return "0 steps"
+        last = f"{objective.size:,} steps, objective {objective[0]:.4g} -> {np.mean(objective[-_LAST:]):.4g}"
+        best = np.asarray(self.validation_loss, np.float64)
+        return last + (f", best validation loss {best.min():.4g}" if best.size else "")
 
 
 class Trained(eqx.Module):
@@ -67,6 +79,22 @@ class Trained(eqx.Module):
     history: History
     jitter: float = eqx.field(static=True)
     also: tuple[Likelihood, ...] = ()
+
+    def __str__(self) -> str:
+        terms = [
+            float(np.mean(np.asarray(term)[-_LAST:]))
+            for term in (self.history.negative_log_likelihood, self.history.half_squared_norm)
+            if term.size
+        ]
+        lines = [f"{self.model.name} with {self.model.num_params:,} weights, trained: {self.history.summary}"]
+        if terms:
+            lines.append(
+                f"negative log-likelihood {terms[0]:.4g}, half the squared norm under the prior {terms[1]:.4g}, at the end"
+            )
+        return "\n".join([*lines, f"likelihood: {type(self.likelihood).__name__}"])
+
+    def __repr__(self) -> str:
+        return f"Trained({self.model.name}, {self.model.num_params} weights, {self.history.summary})"
 
 
 @checked
@@ -107,7 +135,9 @@ def train(
         y: targets, (n,), (n, q), or labels.
         also: what was observed of the function besides its values; see `fsplaplace.Observation`.
         steps: optimiser steps.
-        optimizer: any Optax optimiser; by default Adam with a step size that falls from 1e-2 to 0 along a cosine.
+        optimizer: any Optax optimiser; by default Adam with a step size that falls to 0 along a cosine, from 1e-2, or from
+            0.5 / width if a fully connected network has a hidden layer wider than 50: larger steps cost it the features
+            that match the prior.
         batch_size: rows per step, of each kind of observation, reshuffled every epoch; all rows by default. Rows that do not fill a last batch sit
             out the epoch.
         num_context: context points per step.
@@ -162,7 +192,7 @@ def train(
     found = minimise(
         objective,
         trainable,
-        optimizer=optimizer or adam(1e-2, steps),
+        optimizer=optimizer or default_optimizer(model, example, steps),
         steps=steps,
         key=as_key(key),
         title="train",

@@ -2,18 +2,18 @@
 
 import time
 import warnings
+from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 from numpy.typing import ArrayLike
 
 from fsplaplace.arguments import KeyLike, as_key, check_numbers, check_squares, checked
-from fsplaplace.host import host_generator, in_float64, one_blas_thread, ready_to_compute
+from fsplaplace.host import host_generator, in_float64, one_blas_thread, progress_bar, ready_to_compute
 from fsplaplace.likelihoods import Gaussian, Likelihood
 from fsplaplace.prior import Prior
 from fsplaplace.tuning._ard import expand_lengthscales
@@ -66,6 +66,7 @@ def fit_prior(
     standard_errors: bool = True,
     hyperpriors: bool = True,
     weights: ArrayLike | None = None,
+    progress: bool = False,
 ) -> FittedPrior:
     r"""Kernel, mean and noise parameters θ that maximise $\log \mathcal N(y;\, \mu(X),\, \Sigma(X, X) + \sigma^2 I) + \log p(\theta)$.
 
@@ -102,6 +103,7 @@ def fit_prior(
         standard_errors: from the Hessian at the optimum; two evaluations per parameter. Not for minibatches.
         hyperpriors: False maximises the marginal likelihood alone.
         weights: number of observations that each row stands for, (n,); one by default.
+        progress: show a bar in a terminal.
 
     Returns:
         The fitted prior and likelihood in the dtypes they came in; inside, everything is float64.
@@ -126,6 +128,7 @@ def fit_prior(
             prior, data, noise_scale, shared_constant=not isinstance(likelihood, Gaussian) and data.y.shape[1] > 1,
             hyperpriors=hyperpriors, ard=ard, key=as_key(key), restarts=restarts,
             subsets=None if exact else _Subsets(exact_rows, batch_size, steps), standard_errors=standard_errors,
+            progress=progress,
         )  # fmt: skip
     space, vector = found.space, found.vector
     fitted = space.fitted(vector[: space.size], found.at_best.mean, prior)
@@ -255,14 +258,18 @@ class _Maximum(NamedTuple):
 @in_float64
 def _maximum(
     prior: Prior, data: DistinctRows, noise_scale, *, shared_constant: bool, hyperpriors: bool, ard: bool,
-    key: PRNGKeyArray, restarts: int, subsets: _Subsets | None, standard_errors: bool,
+    key: PRNGKeyArray, restarts: int, subsets: _Subsets | None, standard_errors: bool, progress: bool,
 ) -> _Maximum:  # fmt: skip
     """Search from several starts; on all rows, or with `subsets` on some of them at a time."""
     known = set_up(prior, data, noise_scale=noise_scale, shared_constant=shared_constant, hyperpriors=hyperpriors)
     problem, start, given, box = known.problem, known.start, known.given, known.box
     few = problem.num_rows < _ROWS_PER_LENGTHSCALE * sum(map(len, known.lengthscales))
     tie = Ties.of(known.lengthscales, start, box) if ard and hyperpriors and few else None
-    search = _search(known, _starts(start, given, box, restarts, key), tie, key, subsets is None)
+    with progress_bar(
+        "prior, climbs", total=_num_climbs(known, restarts, tie, subsets is None), show=progress
+    ) as report:
+        starts = _starts(start, given, box, restarts, key)
+        search = _search(known, starts, tie, key, subsets is None, _reporting_climb(report))
     best, tied = search.best, search.tied
     errors, last = np.full(given.size, np.nan), problem
     if subsets is not None:
@@ -271,7 +278,8 @@ def _maximum(
         noise = tied.ties.owner[problem.space.size :]
         first = best.vector.copy()
         first[noise] = np.maximum(first, start)[noise]
-        best = _minibatch(tied, best._replace(vector=first), tied.ties.box(box), key, subsets)
+        with progress_bar("prior, steps", total=subsets.steps, show=progress) as report:
+            best = _minibatch(tied, best._replace(vector=first), tied.ties.box(box), key, subsets, report)
         last = problem.take(_some_rows(key, problem.num_rows, subsets.exact_rows))
     if not np.isfinite(best.value):
         raise FloatingPointError(
@@ -283,7 +291,7 @@ def _maximum(
     vector = box.clip(tied.ties.expand(best.vector))
     at_best = last.evaluate(vector)
     if subsets is not None:
-        at_best = at_best._replace(value=best.value - float(problem.penalty(jnp.asarray(vector))))
+        at_best = at_best._replace(value=best.value - problem.penalty(vector))
     return _Maximum(
         problem.space,
         box,
@@ -305,7 +313,32 @@ def _starts(start, given, box: Box, count: int, key: PRNGKeyArray) -> list[np.nd
     return [start, given, *random][:count]
 
 
-def _with_stated_periods(problem: TiedProblem, known: SetUp) -> list[np.ndarray]:
+Climb = Callable[[TiedProblem, np.ndarray, Box], Optimum]
+
+
+def _reporting_climb(report: Callable[[int, str], None]) -> Climb:
+    """`maximize` that says how many climbs have ended, and how high the last one came."""
+    ended = 0
+
+    def climb(objective: TiedProblem, start: np.ndarray, box: Box) -> Optimum:
+        nonlocal ended
+        found = maximize(objective, start, box)
+        ended += 1
+        report(ended, f"log evidence {found.value:.5g}")
+        return found
+
+    return climb
+
+
+def _num_climbs(known: SetUp, restarts: int, tie: Ties | None, exact: bool) -> int:
+    """How many climbs `_search` makes."""
+    starts = restarts + bool(known.periods)
+    held = len(_PERIOD_FACTORS) + 1 if known.periods else 0
+    last = exact and known.problem.num_rows > _RESTART_ROWS
+    return held + (starts if tie is None else 2 * starts + 1) + last
+
+
+def _with_stated_periods(problem: TiedProblem, known: SetUp, climb: Climb) -> list[np.ndarray]:
     """A start with the caller's periods, their double or their half: the best end of climbs on which those stay fixed.
 
     A period has many optima, and a climb that begins with poor values of the other parameters leaves the right one.
@@ -317,7 +350,7 @@ def _with_stated_periods(problem: TiedProblem, known: SetUp) -> list[np.ndarray]
         lower, upper = box.lower.copy(), box.upper.copy()
         lower[periods] = upper[periods] = np.clip(held, lower[periods], upper[periods])
         for start in (known.start, known.given) if factor == 1 else (known.start,):
-            found.append(maximize(problem, start, Box(lower, upper, box.unit)))
+            found.append(climb(problem, start, Box(lower, upper, box.unit)))
     return [_best(found).vector] if found else []
 
 
@@ -339,7 +372,7 @@ class _Search(NamedTuple):
     remarks: list[str]
 
 
-def _search(known: SetUp, starts: list[np.ndarray], tie: Ties | None, key, exact: bool) -> _Search:
+def _search(known: SetUp, starts: list[np.ndarray], tie: Ties | None, key, exact: bool, climb: Climb) -> _Search:
     """Climb from every start, on few rows first.
 
     Args:
@@ -348,19 +381,20 @@ def _search(known: SetUp, starts: list[np.ndarray], tie: Ties | None, key, exact
         tie: length scales that move together unless separate ones have the higher evidence.
         key: for the subset.
         exact: whether to climb on all rows at the end.
+        climb: to a local maximum inside a box.
     """
     problem, given, box = known.problem, known.given, known.box
     small = problem.num_rows <= _RESTART_ROWS
     screen = problem if small else problem.take(_some_rows(key, problem.num_rows, _RESTART_ROWS))
     tied, remarks = TiedProblem.of(problem, Ties.none(box.lower.size)), []
     few = tied._replace(problem=screen)
-    starts = starts + _with_stated_periods(few, known)
+    starts = starts + _with_stated_periods(few, known, climb)
     if tie is not None:
         together = TiedProblem.of(screen, tie)
         reduced = tie.box(box)
-        common = _best([maximize(together, tie.reduce(start), reduced) for start in starts])
-        found = [maximize(few, box.clip(tie.expand(common.vector)), box)]
-        found += [maximize(few, start, box) for start in starts]
+        common = _best([climb(together, tie.reduce(start), reduced) for start in starts])
+        found = [climb(few, box.clip(tie.expand(common.vector)), box)]
+        found += [climb(few, start, box) for start in starts]
         gain = few.log_evidence(_best(found).vector, box) - together.log_evidence(common.vector, reduced)
         gain -= _NATS_PER_LENGTHSCALE * float(np.sum(tie.counts - 1))
         if not gain > 0:
@@ -370,10 +404,10 @@ def _search(known: SetUp, starts: list[np.ndarray], tie: Ties | None, key, exact
                 f"separate ones would have to gain {-gain:.1f} nats more"
             )
     else:
-        found = [maximize(few, start, box) for start in starts]
+        found = [climb(few, start, box) for start in starts]
     best = _best(found)
     if exact:
-        best = maximize(tied, _highest(tied, [*_different(found), given]), box) if not small else best
+        best = climb(tied, _highest(tied, [*_different(found), given]), box) if not small else best
     return _Search(tied, best, tuple(optimum.value for optimum in found), screen.num_rows, remarks)
 
 
@@ -392,7 +426,9 @@ def _highest(objective: TiedProblem, vectors: list[np.ndarray]) -> np.ndarray:
     return vectors[int(np.argmax(np.nan_to_num(values, nan=-np.inf)))]
 
 
-def _minibatch(problem: TiedProblem, start: Optimum, box: Box, key, subsets: _Subsets) -> Optimum:
+def _minibatch(
+    problem: TiedProblem, start: Optimum, box: Box, key, subsets: _Subsets, report: Callable[[int, str], None]
+) -> Optimum:
     """Adam on random subsets of the rows, as the paper does for images."""
     values = []
 
@@ -400,6 +436,7 @@ def _minibatch(problem: TiedProblem, start: Optimum, box: Box, key, subsets: _Su
         rows = _some_rows(jr.fold_in(key, len(values)), problem.problem.num_rows, subsets.batch_size)
         value, gradient = problem.take(rows)(vector)
         values.append(value)
+        report(len(values), f"log evidence {value:.5g}")
         return value, gradient
 
     steps = subsets.steps

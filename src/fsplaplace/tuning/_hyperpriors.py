@@ -4,7 +4,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Array, Float, Shaped
+from jaxtyping import Float, Shaped
 
 
 class LogNormal(NamedTuple):
@@ -54,8 +54,11 @@ class Penalty(NamedTuple):
         precision: τ, zero for entries that nothing is known about.
     """
 
-    location: Float[Array, " P"]
-    precision: Float[Array, " P"]
+    location: Float[np.ndarray, " P"]
+    precision: Float[np.ndarray, " P"]
 
-    def __call__(self, vector: Float[Array, " P"]) -> Float[Array, ""]:
-        return -0.5 * (self.precision * (vector - self.location) ** 2).sum()
+    def __call__(self, vector: Float[np.ndarray, " P"]) -> float:
+        return -0.5 * float(np.sum(self.precision * (vector - self.location) ** 2))
+
+    def gradient(self, vector: Float[np.ndarray, " P"]) -> Float[np.ndarray, " P"]:
+        return -self.precision * (vector - self.location)

@@ -62,6 +62,11 @@ class ParameterSpace(eqx.Module):
         """Number of entries of the vector."""
         return sum(place.size for place in self.places)
 
+    @property
+    def moves_mean(self) -> bool:
+        """Whether parameters of the mean are in the vector."""
+        return any(place.name.startswith("mean") for place in self.places)
+
     def nodes(self) -> list:
         """The prior's own node of each parameter of the vector."""
         leaves = _leaves(self.prior)

@@ -1,17 +1,20 @@
 """A marginal likelihood to maximise: its data, the vector of its parameters, where they start and their bounds."""
 
+import math
 from typing import NamedTuple
 
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
 
-from fsplaplace.prior import Prior
+from fsplaplace.host import to_device
+from fsplaplace.prior import BlockStructure, Prior
 from fsplaplace.tuning._hyperpriors import Penalty, noise_prior
-from fsplaplace.tuning._marginal_likelihood import profile_likelihood
+from fsplaplace.tuning._kernel_tiles import KernelTiles
+from fsplaplace.tuning._mean_rows import mean_design, mean_of, mean_pull_back
 from fsplaplace.tuning._optimize import Box
 from fsplaplace.tuning._parameters import ParameterSpace
+from fsplaplace.tuning._profile import Profile, profile
 from fsplaplace.tuning._repeats import DistinctRows
 from fsplaplace.tuning._starts import ParameterStart, redundant_parameters, starts_from_data
 
@@ -20,47 +23,98 @@ from fsplaplace.tuning._starts import ParameterStart, redundant_parameters, star
 NOISE = (0.3, 1e-4, 3.0)
 
 
-class MarginalLikelihood(eqx.Module):
+class MarginalLikelihood(NamedTuple):
     r"""Log marginal likelihood and hyperprior of one vector: the prior's parameters, then logarithms of the noise.
+
+    The kernel is evaluated and differentiated in tiles of one shape, and all else is LAPACK's, so that the next number of rows
+    compiles nothing.
 
     Attributes:
         space: the prior's parameters.
-        rows: the data, in float64.
+        rows: the data.
+        mean: the prior's, at the rows; where it has parameters in the vector, `space` computes it anew.
         design: columns of the mean whose coefficients have a closed form.
         penalty: log density of the hyperpriors.
         noise_shape: () or (q,) for noise that is part of the vector, None if it is known.
+        tiles: of the rows.
     """
 
     space: ParameterSpace
     rows: DistinctRows
-    design: Float[Array, "n q k"]
+    mean: Float[np.ndarray, "n q"]
+    design: Float[np.ndarray, "n q k"]
     penalty: Penalty
-    noise_shape: tuple[int, ...] | None = eqx.field(static=True)
+    noise_shape: tuple[int, ...] | None
+    tiles: KernelTiles
 
     def __call__(self, vector: Float[np.ndarray, " P"]) -> tuple[float, Float[np.ndarray, " P"]]:
         """Value with the hyperpriors, and its gradient."""
-        value, gradient = _value_and_gradient(jnp.asarray(vector), self)
-        return float(value), np.asarray(gradient)
+        found, noise = self._profile(vector, derivatives=True)
+        if found.slope is None:
+            return math.nan, np.full(vector.shape, np.nan)
+        assert found.noise_slope is not None
+        assert found.weights is not None
+        at = to_device(vector[: self.space.size])
+        gradient = self.tiles.pull_back(self.space, at, found.slope)
+        if self.space.moves_mean:
+            gradient += mean_pull_back(self.space, at, self.rows.X, self._blocks.from_blocks(found.weights)[:, :, 0])
+        if self.noise_shape is not None:
+            # In the logarithm of the scale: twice the variance times the derivative in that.
+            each = 2 * self._noise_blocks(noise) * found.noise_slope
+            between = self._blocks.by_output(each).sum(axis=0) if self.noise_shape else each.sum()
+            within = self.rows.log_within_slope(noise)
+            gradient = np.append(gradient, between + (within.sum(axis=0) if self.noise_shape else within.sum()))
+        value = found.value + float(np.sum(self.rows.log_within(noise)))
+        return value + self.penalty(vector), gradient + self.penalty.gradient(vector)
 
     def evaluate(self, vector: Float[np.ndarray, " P"]) -> "Evaluation":
         """The log marginal likelihood itself, and the mean's coefficients."""
-        value, beta, covariance = _evaluate(jnp.asarray(vector), self)
-        errors = np.sqrt(np.maximum(np.diagonal(covariance), 0.0))
-        return Evaluation(float(value), np.asarray(beta), errors)
+        found, noise = self._profile(vector, derivatives=False)
+        errors = np.sqrt(np.maximum(np.diagonal(found.beta_covariance), 0.0))
+        return Evaluation(found.value + float(np.sum(self.rows.log_within(noise))), found.beta, errors)
 
     def take(self, rows: np.ndarray) -> "MarginalLikelihood":
         """The marginal likelihood of some of the rows."""
         some = DistinctRows(*(part[rows] for part in self.rows))
-        return eqx.tree_at(lambda tree: (tree.rows, tree.design), self, (some, self.design[rows]))
+        tiles = KernelTiles.of(some.X, self.space.prior.blocks, separate=self.tiles.separate)
+        return self._replace(rows=some, mean=self.mean[rows], design=self.design[rows], tiles=tiles)
 
     def with_precision(self, factor: Float[np.ndarray, " P"]) -> "MarginalLikelihood":
         """With the precision of each entry's hyperprior multiplied."""
-        return eqx.tree_at(lambda tree: tree.penalty.precision, self, replace_fn=lambda old: old * factor)
+        return self._replace(penalty=self.penalty._replace(precision=self.penalty.precision * factor))
 
     @property
     def num_rows(self) -> int:
         """Number of distinct inputs."""
         return self.rows.X.shape[0]
+
+    @property
+    def _blocks(self) -> BlockStructure:
+        blocks = self.space.prior.blocks
+        return blocks.separated() if self.tiles.separate else blocks
+
+    def _profile(self, vector, *, derivatives: bool) -> tuple[Profile, Float[np.ndarray, "..."]]:
+        """At these parameters, and the variance of the noise."""
+        size, blocks = self.space.size, self._blocks
+        noise = np.ones(())
+        if self.noise_shape is not None:
+            noise = np.asarray(np.exp(2 * vector[size:].reshape(self.noise_shape)))
+        at = to_device(vector[:size])
+        mean = mean_of(self.space, at, self.rows.X) if self.space.moves_mean else self.mean
+        residual = blocks.to_blocks((self.rows.y - mean)[:, :, None])
+        found = profile(
+            self.tiles.covariance(self.space, at),
+            self._noise_blocks(noise),
+            residual,
+            blocks.to_blocks(self.design).reshape(*residual.shape, self.design.shape[2]),
+            derivatives=derivatives,
+        )
+        return found, noise
+
+    def _noise_blocks(self, noise: Float[np.ndarray, "..."]) -> Float[np.ndarray, "b N"]:
+        """The variance of the noise of each row of the blocks."""
+        each = np.broadcast_to(noise / self.rows.precision, self.mean.shape)
+        return self._blocks.to_blocks(each[:, :, None])[:, :, 0]
 
 
 class Evaluation(NamedTuple):
@@ -117,23 +171,23 @@ def set_up(
         hyperpriors: whether anything is known about the parameters before the targets are seen.
     """
     space = ParameterSpace(prior, skip=redundant_parameters(prior))
-    origin, design, mean = _mean_design(space, jnp.asarray(rows.X))
+    origin, mean, design = mean_design(space, rows.X)
     if shared_constant:
-        design = jnp.concatenate([design, jnp.ones((*rows.y.shape, 1))], axis=2)
-    residual = _least_squares_residual(np.asarray(rows.y) - np.asarray(mean), np.asarray(design))
-    within = np.asarray(rows.scatter.sum(axis=0) / rows.number.sum(axis=0))
-    found = starts_from_data(prior, np.asarray(rows.X), residual, within)
+        design = np.concatenate([design, np.ones((*rows.y.shape, 1))], axis=2)
+    residual = _least_squares_residual(rows.y - mean, design)
+    within = rows.scatter.sum(axis=0) / rows.number.sum(axis=0)
+    found = starts_from_data(prior, rows.X, residual, within)
     ranges = _ranges(space, found.by_id, _spread(residual, within, noise_scale), noise_scale)
     box = ranges.box
     space = eqx.tree_at(lambda tree: tree.prior, space, origin)
     precision = np.where(box.fixed, 0.0, ranges.hyperprior_scale**-2.0) if hyperpriors else np.zeros_like(box.lower)
+    noise_shape = None if noise_scale is None else np.shape(noise_scale)
+    # Outputs share a block only if they share the noise, too.
+    separate = np.broadcast_shapes(noise_shape or (), rows.precision.shape)[1] > 1
     problem = MarginalLikelihood(
-        space,
-        DistinctRows(*map(jnp.asarray, rows)),
-        design,
-        Penalty(jnp.asarray(ranges.hyperprior_location), jnp.asarray(precision)),
-        None if noise_scale is None else np.shape(noise_scale),
-    )
+        space, rows, mean, design, Penalty(ranges.hyperprior_location, precision), noise_shape,
+        KernelTiles.of(rows.X, origin.blocks, separate=separate),
+    )  # fmt: skip
     notes = _constant_column_notes(found.constant_columns)
     return SetUp(
         problem, box.clip(ranges.start), box.clip(ranges.given), box, ranges.lengthscales, ranges.periods, notes
@@ -217,12 +271,6 @@ def _constant_column_notes(columns: list[int]) -> list[str]:
     return [f"column {named} of X is constant, so the data says nothing about its length scale; drop it"]
 
 
-@eqx.filter_jit
-def _mean_design(space: ParameterSpace, X):
-    origin, design = space.mean_design(X)
-    return origin, design, origin.mean_at(X)
-
-
 def _least_squares_residual(
     y: Float[np.ndarray, "n q"], design: Float[np.ndarray, "n q k"]
 ) -> Float[np.ndarray, "n q"]:
@@ -233,20 +281,3 @@ def _least_squares_residual(
     residual = y - (columns @ np.linalg.lstsq(columns, y.ravel(), rcond=None)[0]).reshape(y.shape)
     # A mean that explains the targets to rounding leaves no scale to start from.
     return residual if np.std(residual) > 1e-8 * np.std(y) else y
-
-
-@eqx.filter_jit
-def _evaluate(vector, problem: MarginalLikelihood):
-    prior = problem.space.to_prior(vector[: problem.space.size])
-    rows, variance = problem.rows, jnp.ones(())
-    if problem.noise_shape is not None:
-        variance = jnp.exp(2 * vector[problem.space.size :].reshape(problem.noise_shape))
-    value, beta, covariance = profile_likelihood(
-        prior, variance / rows.precision, jnp.asarray(rows.X), jnp.asarray(rows.y), problem.design
-    )
-    return value + jnp.sum(rows.log_within(variance)), beta, covariance
-
-
-@eqx.filter_jit
-def _value_and_gradient(vector, problem: MarginalLikelihood):
-    return eqx.filter_value_and_grad(lambda at: _evaluate(at, problem)[0] + problem.penalty(at))(vector)

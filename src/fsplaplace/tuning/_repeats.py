@@ -3,9 +3,8 @@ r"""Repeated inputs as one row each: the sufficient statistics of a Gaussian lik
 import math
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
 
 # Repeated inputs whose targets differ in fewer than a tenth of all pairs are copies of records, not observations.
 _LEAST_DISAGREEMENT = 0.1
@@ -31,18 +30,20 @@ class DistinctRows(NamedTuple):
         constant: logarithm of what else is left of the likelihood; it depends on no parameter.
     """
 
-    X: Float[np.ndarray | Array, "n d"]
-    y: Float[np.ndarray | Array, "n q"]
-    precision: Float[np.ndarray | Array, "n p"]
-    number: Float[np.ndarray | Array, "n p"]
-    scatter: Float[np.ndarray | Array, "n q"]
-    constant: Float[np.ndarray | Array, "n q"]
+    X: Float[np.ndarray, "n d"]
+    y: Float[np.ndarray, "n q"]
+    precision: Float[np.ndarray, "n p"]
+    number: Float[np.ndarray, "n p"]
+    scatter: Float[np.ndarray, "n q"]
+    constant: Float[np.ndarray, "n q"]
 
-    def log_within(self, noise_variance: float | Float[Array, "..."]) -> Float[Array, "n q"]:
+    def log_within(self, noise_variance: float | Float[np.ndarray, "..."]) -> Float[np.ndarray, "n q"]:
         r"""What the distances of the targets to their mean say about $\sigma^2$, (), or (q,)."""
-        return jnp.asarray(
-            self.constant - 0.5 * ((self.number - 1) * jnp.log(noise_variance) + self.scatter / noise_variance)
-        )
+        return self.constant - 0.5 * ((self.number - 1) * np.log(noise_variance) + self.scatter / noise_variance)
+
+    def log_within_slope(self, noise_variance: float | Float[np.ndarray, "..."]) -> Float[np.ndarray, "n q"]:
+        r"""The derivative of `log_within` in $\log \sigma$."""
+        return self.scatter / noise_variance - (self.number - 1)
 
 
 def distinct_rows(

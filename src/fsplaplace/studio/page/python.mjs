@@ -2,10 +2,16 @@
 
 import { KERNELS } from "./kernels.mjs";
 
-// The names that `fsplaplace fit --kernel` knows, for kernels written as below.
+// The names that `fsplaplace fit --kernel` knows, and the parameters that it keeps as stated: in a table's own units all but
+// those of a trend, which `fit` centres.
 const NAMES = {
-  RBF: "rbf", Matern12: "matern12", Matern32: "matern32", Matern52: "matern52", RationalQuadratic: "rational_quadratic",
-  Periodic: "periodic", Linear: "linear", "Linear + Matern32": "linear+matern32", "Matern32 + Linear": "linear+matern32",
+  RBF: ["rbf", "lengthscale", "variance"],
+  Matern12: ["matern12", "lengthscale", "variance"],
+  Matern32: ["matern32", "lengthscale", "variance"],
+  Matern52: ["matern52", "lengthscale", "variance"],
+  RationalQuadratic: ["rational_quadratic", "lengthscale", "alpha", "variance"],
+  Periodic: ["periodic", "period", "lengthscale", "variance"],
+  Linear: ["linear"],
 };
 
 /** Lines that build the prior and the likelihood; `columns` names the inputs in the order of the length scales. */
@@ -22,10 +28,35 @@ export function copiedPython({ kernel, mean, noise, columns = null }) {
   return lines.join("\n") + "\n";
 }
 
-/** The command that fits the table with this kind of kernel, or null if `fsplaplace fit` has no name for it. */
-export function copiedCommand({ kernel, file, target }) {
-  const name = NAMES[kernel.kind === "sum" ? kernel.parts.map((part) => part.kind).join(" + ") : kernel.kind];
-  return name ? `fsplaplace fit ${quoted(file)} --target ${quoted(target)} --kernel ${name}` : null;
+/**
+ * The command that fits the table with this kernel, its parameters kept, or null if `fsplaplace fit` has no name for it.
+ * `inputs` are the names of the kernel's columns; `all` says whether the table has no other columns.
+ */
+export function copiedCommand({ kernel, file, target, inputs = ["x"], all = true }) {
+  const written = commandKernel(kernel, inputs);
+  if (written === null) return null;
+  const chosen = all ? [] : inputs.some((name) => name.includes(",")) ? inputs : [inputs.join(",")];
+  const features = chosen.map((names) => ` --features ${quoted(names)}`).join("");
+  return `fsplaplace fit ${quoted(file)} --target ${quoted(target)}${features} --kernel ${quoted(written)}`;
+}
+
+/** The kernel in the language of `--kernel`, null if that has no words for it. */
+function commandKernel(kernel, inputs, inProduct = false) {
+  if (kernel.parts) {
+    const parts = kernel.parts.map((part) => commandKernel(part, inputs, kernel.kind === "product"));
+    if (parts.includes(null)) return null;
+    const text = parts.join(kernel.kind === "sum" ? " + " : " * ");
+    return kernel.kind === "sum" && inProduct ? `(${text})` : text;
+  }
+  if (!NAMES[kernel.kind]) return null;
+  const [name, ...parameters] = NAMES[kernel.kind];
+  const columns = (kernel.columns ?? []).map((k) => inputs[k]);
+  // Inside quotes there is no way to write a quote.
+  if (columns.some((column) => column.includes('"'))) return null;
+  const width = columns.length || inputs.length;
+  const stated = parameters.filter((parameter) => typeof kernel[parameter] === "number" && !(parameter === "period" && width > 1));
+  const written = [...stated.map((parameter) => `${parameter}=${kernel[parameter]}`), ...columns.map((column) => `"${column}"`)];
+  return written.length ? `${name}(${written.join(", ")})` : name;
 }
 
 /** The kernel's expression, over several lines if one would be long. */

@@ -10,7 +10,7 @@ export const MOST_SHOWN = 2000;
 export class TableError extends Error {}
 
 /**
- * Reads a CSV with a header: {file, columns: [{name, values}], rows, notes}. Cells that are not numbers are NaN; columns that
+ * Reads a CSV with a header: {file, columns: [{name, values}], width, rows, notes}, width counting all columns. Cells that are not numbers are NaN; columns that
  * are mostly text are left out, and `notes` says so. `totalRows` is the size of the file that these rows were sampled from.
  */
 export function readTable(text, file, totalRows = null) {
@@ -37,7 +37,7 @@ export function readTable(text, file, totalRows = null) {
   if (columns.length < 2) {
     throw new TableError(`${file} has ${count(columns.length, "column")} of numbers; a prior needs at least one input and one target`);
   }
-  return { file, columns, rows: whole.length, totalRows: totalRows ?? whole.length, notes };
+  return { file, columns, width: header.length, rows: whole.length, totalRows: totalRows ?? whole.length, notes };
 }
 
 /**

@@ -14,7 +14,10 @@ export function showWords({ state, summary, rows, table, picture }) {
     ...said.sentences.map((text) => element("p", {}, capital(text))), ...warnings.map((text) => element("p", { class: "warning" }, capital(text))));
   find("formula").textContent = formulaOf(picture.kernel);
   find("python").textContent = copiedPython({ kernel: picture.kernel, mean: state.mean, noise: state.noise, columns: summary.inputs });
-  const command = state.mode === "field" ? null : copiedCommand({ kernel: picture.kernel, file: table?.file ?? "DATA.csv", target: state.targets[0] });
+  const command = state.mode === "field" ? null : copiedCommand({
+    kernel: picture.kernel, file: table?.file ?? "DATA.csv", target: state.targets[0] ?? "y", inputs: summary.inputs,
+    all: !table || summary.inputs.length + 1 === table.width,
+  });
   find("command").textContent = command ?? "# `fsplaplace fit` has no name for this kernel: use the Python lines.";
   find("copy-command").disabled = !command;
 }

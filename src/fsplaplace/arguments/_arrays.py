@@ -1,0 +1,67 @@
+"""Arrays of numbers: what NumPy can read without losing anything, finite, and with squares that a float can hold."""
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fsplaplace.arguments._words import seen
+
+
+def check_numbers(values: ArrayLike, argument: str, *, wanted: str = "numbers") -> np.ndarray:
+    """The values as an array of real numbers, or an error that names the argument; NaN and infinities pass."""
+    array = check_readable(values, argument, wanted=wanted)
+    if array.dtype.kind in "fiub":
+        return array
+    found = f"has dtype {array.dtype}" if array.ndim else f"is {seen(values)}"
+    raise (ValueError if array.ndim else TypeError)(f"{argument} {found}; pass {wanted}")
+
+
+def check_readable(values: Any, argument: str, *, wanted: str = "numbers") -> np.ndarray:
+    """The values as NumPy reads them, if that loses nothing: masks, gradients and dates are refused by name."""
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        raise ValueError(f"{argument} has masked values; fill them, or drop their rows")
+    if _needs_gradient(values):
+        raise TypeError(f"{argument} is a torch tensor that requires grad; pass its .detach()")
+    try:
+        array = np.asarray(values)
+    except Exception as error:  # whatever a foreign type raises when it is asked for its numbers
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise TypeError(
+            f"{argument} is a {type(values).__name__} that NumPy cannot read ({reason}); pass {wanted}"
+        ) from error
+    if array.dtype.name == "bfloat16":
+        raise TypeError(f"{argument} has dtype bfloat16; pass float32 or float64")
+    if array.dtype.kind in "mM":
+        raise ValueError(
+            f"{argument} has dtype {array.dtype}; pass {wanted}, for instance days since a date of your choice"
+        )
+    return array
+
+
+def check_finite(values: np.ndarray, argument: str) -> None:
+    """Refuse no values at all, NaN, infinities, and numbers whose squares float32 cannot hold."""
+    if values.size == 0:
+        raise ValueError(f"{argument} has shape {values.shape}; pass at least one row")
+    if not np.all(np.isfinite(values)):
+        raise ValueError(f"{argument} has NaN or infinite values; remove those rows")
+    with np.errstate(over="ignore"):  # what is too large is refused in the next line
+        check_squares(values.astype(np.float32), argument)
+
+
+def check_squares(values: np.ndarray, argument: str) -> None:
+    """Refuse numbers whose squares overflow: distances, norms and variances of them would be infinite."""
+    if values.dtype.kind == "f" and values.size:
+        largest = float(np.max(np.abs(values)))
+        if math.isnan(largest):
+            raise ValueError(f"{argument} has NaN values; remove those rows")
+        if not largest <= math.sqrt(float(np.finfo(values.dtype).max)) / 100:
+            raise ValueError(
+                f"{argument} has values up to {largest:.3g}, whose squares {values.dtype} cannot hold; divide {argument} by a "
+                "typical size of its values"
+            )
+
+
+def _needs_gradient(value: Any) -> bool:
+    return type(value).__module__.partition(".")[0] == "torch" and bool(getattr(value, "requires_grad", False))

@@ -1,0 +1,127 @@
+"""What `fit` writes next to the posterior, and how `predict` reads it: nothing is built of a file that was not checked first."""
+
+import hashlib
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from paramax import NonTrainable
+
+from fsplaplace._version import __version__
+from fsplaplace.cli._columns import Column
+from fsplaplace.experiments import read_record, write_record
+from fsplaplace.networks import MLP, Units
+
+_KIND = "fsplaplace table model"
+
+
+def save_model(
+    out: Path, model, columns: Sequence[Column], target: str, *, kernel: str, num_rows: int, seed: int, scores: dict
+) -> None:
+    """Write the posterior, and `model.json` with all that is needed to use it."""
+    from fsplaplace import io as files
+
+    files.save(out / "posterior.safetensors", model.posterior_)
+    inputs, targets = model.input_scale_, model.target_scale_
+    described: dict[str, Any] = {
+        "version": __version__,
+        "posterior_sha256": sha256_of(out / "posterior.safetensors"),
+        "features": [column.name for column in columns],
+        "columns": [column.described() for column in columns],
+        "target": target,
+        "kernel": kernel,
+        "rows": num_rows,
+        "steps": model.steps,
+        "seed": seed,
+        "scores": scores,
+        "network": {
+            "widths": [model.n_features_in_, *(layer.weight.shape[0] for layer in model.posterior_.model.params.layers)],
+            "dtype": str(model.posterior_.model.dtype),
+            "units": True,
+        },
+        "scales": {
+            "input_mean": np.ravel(inputs.mean), "input_std": np.ravel(inputs.std),
+            "target_mean": np.ravel(targets.mean), "target_std": np.ravel(targets.std),
+        },
+    }  # fmt: skip
+    write_record(out / "model.json", _KIND, described)
+
+
+def model_folder(model: Path) -> Path:
+    """The directory of a saved model, named by itself or by one of its two files; never another one."""
+    if model.is_dir():
+        return model
+    if model.is_file() and model.name in ("model.json", "posterior.safetensors"):
+        return model.parent
+    raise FileNotFoundError(f"{model} is no saved model; pass the directory that `fsplaplace fit` wrote")
+
+
+def read_description(folder: Path) -> dict[str, Any]:
+    """What `model.json` says, every value of its type and in its range before anything is built of it; `columns` as records."""
+    path = folder / "model.json"
+    described = read_record(path, _KIND)
+    names: Any = described.get("features")
+    network: Any = described.get("network")
+    scales: Any = described.get("scales")
+    fits = (
+        isinstance(names, list) and all(isinstance(name, str) for name in names) and 0 < len(set(names)) == len(names)
+        and isinstance(described.get("target"), str)
+        and isinstance(network, dict) and isinstance(scales, dict)
+    )  # fmt: skip
+    if not fits:
+        raise ValueError(f"{path} lacks features, target, network or scales as `fsplaplace fit` writes them; fit again")
+    columns = [Column(name, "number") for name in names]
+    if "columns" in described:
+        found = described["columns"]
+        columns = [Column.restored(content) for content in found] if isinstance(found, list) else []
+        if [column and column.name for column in columns] != names:
+            raise ValueError(
+                f"{path}: columns does not say how each of {len(names)} features becomes numbers; fit again"
+            )
+    width = sum(len(column.encoded) for column in columns if column)
+    described["columns"] = columns
+    widths = network.get("widths")
+    if not (
+        isinstance(widths, list) and len(widths) >= 2 and all(type(width) is int and width >= 1 for width in widths)
+        and widths[0] == width and network.get("dtype") in ("float32", "float64")
+        and network.get("units") in (None, False, True)
+    ):  # fmt: skip
+        raise ValueError(f"{path} describes no network for {width} columns of numbers; fit again")
+    # The file next to it holds every weight: a network that is larger than that file is not the saved one.
+    weights, stored = sum(a * b for a, b in itertools.pairwise(widths)), folder / "posterior.safetensors"
+    if not stored.is_file():
+        raise FileNotFoundError(f"{stored} does not exist; pass the directory that `fsplaplace fit` wrote")
+    if weights * np.dtype(network["dtype"]).itemsize > stored.stat().st_size:
+        raise ValueError(f"{path} describes a network of {weights} weights, which {stored.name} is too small to hold")
+    for name, size in (("input_mean", width), ("input_std", width), ("target_mean", 1), ("target_std", 1)):
+        values = scales.get(name)
+        if not (
+            isinstance(values, list) and len(values) == size and all(type(value) in (int, float) for value in values)
+            and (name.endswith("mean") or min(values) > 0)
+        ):  # fmt: skip
+            raise ValueError(f"{path}: {name} is not {size} number(s); fit again")
+    return described
+
+
+def saved_network(described: dict[str, Any]) -> MLP:
+    """A network of the saved shape, whose weights the file then replaces."""
+    widths, dtype = described["widths"], described["dtype"]
+    with jax.enable_x64(True):
+        layers = tuple(
+            eqx.nn.Linear(size_in, size_out, dtype=dtype, key=jax.random.key(0))
+            for size_in, size_out in itertools.pairwise(widths)
+        )
+        # Older files have networks that take inputs as they are.
+        units = (jnp.zeros(widths[0], dtype), jnp.ones(widths[0], dtype), jnp.ones(widths[-1], dtype))
+    return MLP(layers, jnp.tanh, NonTrainable(Units(*units)) if described.get("units") else None)
+
+
+def sha256_of(path: Path) -> str:
+    """Of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
