@@ -27,7 +27,7 @@ def in_square(x):
 
 def in_l_shape(x):
     """The square without its upper right quarter."""
-    return in_square(x) & ~np.all(x > 0, axis=-1)
+    return in_square(x) & ~np.all(x >= 0, axis=-1)
 
 
 CORNERS = {
@@ -111,8 +111,8 @@ for (name, (region, inside, load)), row in zip(PROBLEMS.items(), axes, strict=Tr
         shown = np.where(free, values, np.nan)
         image = ax.pcolormesh(grid[0, :, 0], grid[:, 0, 1], shown, cmap="cividis", shading="nearest")
         ax.plot(*boundary.T, ".", color="#D55E00", markersize=3)
-        ax.set(aspect="equal", xticks=[-1, 0, 1], yticks=[-1, 0, 1], title=title if row is axes[0] else None)
-        figure.colorbar(image, ax=ax)
+        ax.set(aspect="equal", xticks=[-1, 0, 1], yticks=[-1, 0, 1], title=title)
+        figure.colorbar(image, ax=ax, shrink=0.8)
     row[0].set_ylabel(name)
     row[0].plot(*collocation.T, ".", color="white", markersize=2)
 
