@@ -52,7 +52,7 @@ class FitPlan(NamedTuple):
         network: widths of the hidden layers.
         steps: of the optimiser.
         num_context: context points asked for.
-        seconds: CPU time of a first fit, roughly: within a factor of three where it was measured.
+        seconds: CPU time of a first fit: an order of magnitude, from rates that no benchmark has checked yet.
         bytes: at the peak beyond the data, of the largest stage.
     """
 
