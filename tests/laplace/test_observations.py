@@ -365,7 +365,6 @@ def test_the_plan_counts_all_rows(small):
         ([], "X is None and there are no observations"),
         (CURVATURES, "pass a list"),
         ([(X2, Y2)], "pass a list, each an Observation"),
-        ([fsp.Observation(X2[:0], Y2[:0], Gaussian(0.1))], "at least one row"),
         ([fsp.Observation(X2, Y2[:4], Gaussian(0.1), of=ops.partial(0))], "partial"),
         ([fsp.Observation(X2, np.zeros((30, 3)), Gaussian(0.1), of=ops.partial(0))], "needs 3 for this y"),
         ([fsp.Observation(np.zeros((3, 2)), np.zeros(3), Gaussian(0.1), of=ops.partial(0))], "shape"),
@@ -390,6 +389,8 @@ def test_what_cannot_be_observed_is_said(small):
         fsp.Observation(X2, Y2, Gaussian(0.0))
     with pytest.raises(TypeError, match="likelihood must be a Likelihood"):
         fsp.Observation(X2, Y2, 0.1)
+    with pytest.raises(ValueError, match=r"Observation: X has shape \(0, 1\); pass at least one row"):
+        fsp.Observation(X2[:0], Y2[:0], Gaussian(0.1))
     with pytest.raises(ValueError, match="infinite variance"):
         fsp.laplace(model, fsp.Prior(Matern32()), Gaussian(0.1), None, also=[CURVATURES], context_points=POINTS)
     with pytest.warns(UserWarning, match="outside the context region") as said:

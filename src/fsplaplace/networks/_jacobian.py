@@ -243,7 +243,7 @@ class Linearisation(NamedTuple):
     Attributes:
         bytes_per_row: kept of the pass of each row.
         convolutional: whether the network has convolutions.
-        seen: whether it is seen through an operator.
+        through: whether it is seen through an operator.
         num_outputs: q.
         num_params: p.
         itemsize: bytes of one number.
@@ -251,7 +251,7 @@ class Linearisation(NamedTuple):
 
     bytes_per_row: int
     convolutional: bool
-    seen: bool
+    through: bool
     num_outputs: int
     num_params: int
     itemsize: int
@@ -260,7 +260,8 @@ class Linearisation(NamedTuple):
         """See `route`."""
         if self.convolutional:
             return "convolutions"
-        many = rank >= (_DIRECTIONS_PER_SEEN_ROW if self.seen else _DIRECTIONS_PER_ROW) * self.num_outputs
+        each = _DIRECTIONS_PER_SEEN_ROW if self.through else _DIRECTIONS_PER_ROW
+        many = rank >= each * self.num_outputs
         return "rows" if many and self.num_outputs * self.num_params <= _LARGEST_ROW else "directions"
 
     def together(self, rank: int) -> int:
@@ -301,7 +302,7 @@ def _linearisation(structure, leaves, row: tuple[int, ...]) -> Linearisation:
     return Linearisation(
         bytes_per_row=max(size(2) - size(1), number),
         convolutional="conv_general_dilated" in str(program),
-        seen=isinstance(model.call, Through),
+        through=isinstance(model.call, Through),
         num_outputs=program.out_avals[0].shape[1],
         num_params=model.num_params,
         itemsize=number,
