@@ -205,5 +205,5 @@ def test_the_last_rows_are_the_latest_ones():
 def test_what_is_not_asked_for_is_the_estimators_default():
     own = {"random_state": 0, "progress": True}
     assert estimator(Wanted("y"), DATED).get_params() == FSPRegressor(**own).get_params()
-    given = estimator(Wanted("y", kernel="rbf", steps=7, quiet=True), DATED).get_params()
-    assert given == FSPRegressor(kernel="rbf", steps=7, random_state=0, progress=False).get_params()
+    given = estimator(Wanted("y", kernel="rbf", effort="fast", steps=7, quiet=True), DATED).get_params()
+    assert given == FSPRegressor(kernel="rbf", effort="fast", steps=7, random_state=0, progress=False).get_params()

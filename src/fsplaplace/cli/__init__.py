@@ -152,6 +152,9 @@ def fit(
     test_fraction: Annotated[
         float, typer.Option(min=0.0, max=0.9, help="Share of the rows held out for the scores.")
     ] = 0.2,
+    effort: Annotated[
+        str | None, typer.Option(help="fast, normal or thorough; the default of FSPRegressor.", show_default=False)
+    ] = None,
     steps: Annotated[
         int | None, typer.Option(min=1, help="Training steps; the default of FSPRegressor.", show_default=False)
     ] = None,
@@ -163,18 +166,9 @@ def fit(
         from fsplaplace.cli import _tables
 
         wanted = _tables.Wanted(
-            target,
-            features or (),
-            drop or (),
-            categorical or (),
-            kernel,
-            period,
-            test.value,
-            test_fraction,
-            steps,
-            seed,
+            target, features or (), drop or (), categorical or (), kernel, period, test.value, test_fraction, effort, steps, seed,
             quiet,
-        )
+        )  # fmt: skip
         _tables.fit_table(table, out, wanted)
 
 

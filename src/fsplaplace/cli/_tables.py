@@ -39,6 +39,7 @@ class Wanted(NamedTuple):
         period: see `kernel_text`.
         test: which rows are held out, the last or random ones.
         test_fraction: share of the rows held out.
+        effort: of the fit; the estimator's if None.
         steps: of training; the estimator's if None.
         seed: of the split and the fit.
         quiet: no progress.
@@ -52,6 +53,7 @@ class Wanted(NamedTuple):
     period: str | None = None
     test: Literal["random", "last"] = "random"
     test_fraction: float = 0.2
+    effort: str | None = None
     steps: int | None = None
     seed: int = 0
     quiet: bool = False
@@ -99,8 +101,7 @@ def fit_table(path: Path, out: Path, wanted: Wanted) -> None:
 def estimator(wanted: Wanted, columns: Sequence[Column]) -> FSPRegressor:
     """The estimator with its own defaults for all that was not asked for."""
     options: dict[str, Any] = {"random_state": wanted.seed, "progress": not wanted.quiet}
-    if wanted.steps is not None:
-        options["steps"] = wanted.steps
+    options |= {name: value for name in ("effort", "steps") if (value := getattr(wanted, name)) is not None}
     if wanted.kernel is not None or wanted.period is not None:
         default = FSPRegressor().kernel
         options["kernel"] = kernel_text(
