@@ -13,6 +13,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 from gpjax.kernels import RBF
+from jax.experimental.compilation_cache import compilation_cache
 
 import fsplaplace as fsp
 
@@ -69,8 +70,10 @@ def test_examples_of_docstrings_are_true(name, space, monkeypatch):
 def same_settings():
     before = {name: getattr(jax.config, name) for name in _SETTINGS}
     yield
-    for name, value in before.items():
-        jax.config.update(name, value)
+    if any(getattr(jax.config, name) != value for name, value in before.items()):
+        for name, value in before.items():
+            jax.config.update(name, value)
+        compilation_cache.reset_cache()
 
 
 @pytest.fixture

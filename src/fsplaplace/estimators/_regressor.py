@@ -136,6 +136,29 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
         return [line for line in (first, second, *said, *rest) if line]
 
     @checked
+    def condition(self, X: Any, y: Any) -> "FSPRegressor":
+        """A new regressor that knows these rows as well, in milliseconds: kernel, noise, network and units stay as they are.
+
+        Equal to a new fit of the last, linear step on all rows (`Posterior.condition`); many rows far from the first call for a
+        new `fit`. This regressor does not change.
+        """
+        check_is_fitted(self)
+        self._check_readable(X=X, y=y)
+        X, y = map(np.asarray, self._validated(X, y, reset=False, y_numeric=True, multi_output=True))
+        if y.shape[1:] != self._target_shape:
+            raise ValueError(
+                f"FSPRegressor.condition: y has shape {y.shape}, but the first y had {('n', *self._target_shape)}; pass as many targets"
+            )
+        if not isinstance(self.posterior_, Posterior):
+            raise ValueError(f"FSPRegressor.condition: method={self.method!r} cannot; use 'fsp-laplace', or fit anew")
+        targets = self.target_scale_.apply(y.astype(np.float64).reshape(len(y), -1))
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        other.posterior_ = self.posterior_.condition(self.input_scale_.apply(X), targets)
+        other._counts = (self._counts[0] + len(y), self._counts[1] + len(y))
+        return other
+
+    @checked
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False):
         """The mean of new targets at the inputs (n, d), with their standard deviations or their covariance.
 

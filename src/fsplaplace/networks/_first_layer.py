@@ -41,7 +41,7 @@ def match_first_layer(
     Examples:
         >>> plain = eqx.nn.MLP(1, 1, width_size=30, depth=1, key=jr.key(0))
         >>> matched = fsp.match_first_layer(plain, prior=prior, context=context, key=jr.key(1))
-        >>> matched.layers[0].weight.shape, matched.layers[1] is plain.layers[1]
+        >>> matched.layers[0].weight.shape, bool(jnp.all(matched.layers[1].weight == plain.layers[1].weight))
         ((30, 1), True)
     """
 
