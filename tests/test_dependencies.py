@@ -6,6 +6,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+from packages import USES
+
 _ROOT = Path(__file__).parent.parent
 # Import name -> name of the distribution, where they differ.
 _NAMES = {"sklearn": "scikit-learn", "haiku": "dm-haiku", "yaml": "pyyaml"}
@@ -91,3 +93,10 @@ def test_extras_that_the_pages_name_exist():
 def test_every_dependency_has_a_lowest_version():
     dependencies = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
     assert all(">=" in requirement for requirement in dependencies)
+
+
+def test_every_extra_is_tried_alone_where_nothing_else_is_installed():
+    """`tests/packages.py` has a use for each extra but `dev`, which is all of them and the tools."""
+    extras = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    assert set(USES) - {""} == set(extras) - {"dev"}
+    assert all(use.is_file() for use in USES.values() if isinstance(use, Path))

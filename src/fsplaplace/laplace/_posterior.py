@@ -106,8 +106,10 @@ class Posterior(eqx.Module):
 
     Functions are $m(x) + a(x) J(x) S \epsilon + \sqrt{u(x)}\, \eta(x)$ with $\epsilon \sim \mathcal N(0, I)$ and $\eta$ white. The
     features imply a prior variance $i(x)$ where the kernel states $k(x)$: $a = \min(1, \sqrt{k / i})$ takes away what they
-    have too much, between context points and outside the region, and $u$ is what remains of the variance
-    $\max(0, k - i)$ that they miss. So prior variances are exact, and the posterior's are never larger, at any input.
+    have too much between context points, and $u$ is what remains of the variance $\max(0, k - i)$ that they miss. Outside the
+    box of the context points they carry at most $\rho^2 k$, where $\rho(x)$ is the prior's correlation with the nearest point of
+    the box: the prior returns as its kernel says. So prior variances are exact, and the posterior's are never larger, at any
+    input.
 
     The mean $m(x)$ is the refined one, $\mu(x) + a(x) J(x) s$, or the network's own output, $f(x) + a(x) J(x) s$ with s = 0 until
     `condition` adds data. Both s and S enter through the linear model only: the network at shifted weights is another

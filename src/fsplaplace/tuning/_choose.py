@@ -89,6 +89,11 @@ def choose_prior(
         fit_options: passed on to `fit_prior`, such as `ard=True`.
 
     Returns the ranking: `.prior` and `.likelihood` are the best ones. Time: that of `fit_prior` for each.
+
+    Examples:
+        >>> ranking = fsp.choose_prior(X, y, {"smooth": RBF(), "kinked": Matern12()}, key=jr.key(0), restarts=1)
+        >>> ranking.names
+        ('smooth', 'kinked')
     """
     chosen = dict(_default_candidates() if candidates is None else candidates)
     if not chosen:
