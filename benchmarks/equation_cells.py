@@ -199,6 +199,7 @@ def nonlinear(dtype: str, *, count: int, steps: int) -> dict:
     bend, height, first, slope, truth = np.split(drawn, np.cumsum([40, 40, 1, 1]), axis=1)
     noise = NOISE * exact.prior_std(kernel, places[0])
     drive = bend + FREQUENCY * np.sin(height) + noise * generator.normal(size=bend.shape)
+    first, slope = (each + BOUNDARY_NOISE * generator.normal(size=each.shape) for each in (first, slope))
     means, stds, plain = [], [], []
     with jax.enable_x64(dtype == "float64"):
         prior, box = fsp.Prior(RBF(lengthscale=0.7)), fsp.context.Uniform([0.0], [4.0])
