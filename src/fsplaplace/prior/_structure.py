@@ -95,11 +95,11 @@ class BlockStructure(eqx.Module):
         """
 
     @abc.abstractmethod
-    def to_blocks(self, values: Float[Array, "m q r"]) -> Float[Array, "b N c"]:
+    def to_blocks(self, values: Float[_Numbers, "m q r"]) -> Float[_Numbers, "b N c"]:
         """Right-hand sides for the blocks from values at points and outputs."""
 
     @abc.abstractmethod
-    def from_blocks(self, blocks: Float[Array, "b N c"]) -> Float[Array, "m q r"]:
+    def from_blocks(self, blocks: Float[_Numbers, "b N c"]) -> Float[_Numbers, "m q r"]:
         """The inverse of `to_blocks`."""
 
     @abc.abstractmethod
