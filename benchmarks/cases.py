@@ -191,6 +191,11 @@ def outside() -> Values:
     found = posterior.predict(np.linspace(-6, 6, 201)[:, None])
     yield "largest std at up to six ranges (prior 1)", 1.0, float(np.max(np.asarray(found.std)))
     yield "flagged", "yes", "yes" if getattr(found, "outside", None) is not None else "no"
+    far = np.concatenate([np.linspace(-20, -10, 50), np.linspace(10, 20, 50)])[:, None]
+    posterior = _fit(fsp.Prior(RBF(lengthscale=1.0)), X, y, fsp.likelihoods.Gaussian(0.1))
+    found = posterior.predict(far)
+    yield "length scale 1, five to ten ranges out: smallest std", 1.0, float(np.min(np.asarray(found.std)))
+    yield "length scale 1, five to ten ranges out: largest mean", 0.0, float(np.max(np.abs(np.asarray(found.mean))))
     table = np.random.default_rng(0).normal(size=(60, 3))
     model = fsp.FSPRegressor(steps=100, random_state=0, kernel="rbf").fit(table, np.sin(table[:, 0]))
     prior_std = np.sqrt(float(np.asarray(model.prior_.variance(np.zeros((1, 3), np.float32)))[0, 0]))
@@ -257,7 +262,7 @@ def few_rows() -> Values:
         X = generator.normal(size=(rows + 300, columns))
         y = np.sin(X @ generator.normal(size=columns) / columns**0.5) + 0.2 * generator.normal(size=rows + 300)
         with _Said():
-            model = fsp.FSPRegressor(random_state=0, steps=300, num_context=200).fit(X[:rows], y[:rows])
+            model = fsp.FSPRegressor(random_state=0).fit(X[:rows], y[:rows])
         mean, std = model.predict(X[rows:], return_std=True)
         residual = y[rows:] - mean
         density = np.mean(-0.5 * (residual / std) ** 2 - np.log(std) - 0.5 * np.log(2 * np.pi))
@@ -425,7 +430,10 @@ TESTS = {
         "tests/laplace/test_verdict.py::test_the_posterior_variance_never_exceeds_the_priors",
         "tests/laplace/test_verdict.py::test_without_data_to_learn_from_the_prior_variance_is_exact_everywhere",
     ),
-    "5": ("tests/laplace/test_verdict.py::test_the_posterior_variance_never_exceeds_the_priors",),
+    "5": (
+        "tests/laplace/test_verdict.py::test_the_posterior_variance_never_exceeds_the_priors",
+        "tests/laplace/test_verdict.py::test_the_prior_returns_outside_the_context_region",
+    ),
     "6": (
         "tests/laplace/test_verdict.py::test_a_network_too_small_for_its_prior_is_not_called_good",
         "tests/laplace/test_verdict.py::test_the_loss_of_labels_is_the_divergence_of_their_probabilities",

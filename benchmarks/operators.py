@@ -253,10 +253,9 @@ def main() -> None:
             continue
         start = time.process_time()
         row = {"part": name[0], "cell": list(name), **measure()}
-        rows = sorted(
-            [*rows, row | {"seconds": time.process_time() - start}], key=lambda row: order[tuple(row["cell"])]
-        )
-        print(", ".join(name), f"{rows[-1]['seconds']:.0f} s", flush=True)
+        seconds = time.process_time() - start
+        rows = sorted([*rows, row | {"seconds": seconds}], key=lambda row: order[tuple(row["cell"])])
+        print(", ".join(name), f"{seconds:.0f} s", flush=True)
         write_results(
             arguments.out, "operators", rows, settings, seconds=sum(row["seconds"] for row in rows), tables=tables
         )

@@ -123,7 +123,7 @@ def _run_here(part: str, sample: int, kinds: list[str]) -> dict[str, Any]:
     work: dict[str, Callable[[Path], dict[str, Any]]] = {
         "files": lambda place: _files(place, 1 / sample),
         "kills": lambda place: {"kinds": trust_kills.campaign(place, scale=1 / sample, kinds=kinds)},
-        "commands": lambda place: trust_commands.campaign(place, every=sample),
+        "commands": lambda place: trust_commands.campaign(place, every=sample, with_hosts=sample == 1),
         "sizes": lambda _: trust_long.sizes(trust_long.FITS // sample),
         "tables": lambda _: trust_long.tables(trust_long.FITS // sample),
         "soak": lambda _: trust_long.soak(trust_long.REQUESTS // sample),

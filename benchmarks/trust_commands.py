@@ -245,7 +245,7 @@ def _process(
         else:
             said = process.communicate(timeout=120)[1]
     status = process.returncode
-    if close_output and status in (0, 141):  # whoever reads has seen enough
+    if close_output and status in (0, 1, 141):  # whoever reads has seen enough; rich ends with 1
         status = 0
     return _judged(
         Command(name, tuple(words), refused), status, said.decode(errors="replace"), "", time.perf_counter() - began
@@ -291,7 +291,7 @@ def campaign(folder: Path, *, every: int = 1, with_hosts: bool = True) -> dict[s
     return {
         "cases": len(rows), "outcomes": {name: sum(row["outcome"] == name for row in rows) for name in OUTCOMES},
         "longest_seconds": max(row["seconds"] for row in rows),
-        "not_clear": [row for row in rows if row["outcome"] not in ("clear", "right")], "hosts": [row["case"] for row in rows if with_hosts][:10],
+        "not_clear": [row for row in rows if row["outcome"] not in ("clear", "right")], "hosts": [row["case"] for row in rows][:10] if with_hosts else [],
     }  # fmt: skip
 
 

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Poisson's equation in a square and in an L
 #
-# $-\Delta u = 1$ with $u = 0$ all around: the bending of a membrane under its weight. Two kinds of observations, the Laplacian
-# inside and values on the boundary, both with small noise, and the mean of the posterior is a solution of the equation with an
-# error bar: how far the true one may be, given so few points and a function of the prior.
+# $-\Delta u = g$ with $u = 0$ all around: a membrane under a load. Two kinds of observations, the Laplacian inside and values on
+# the boundary, both with small noise, and the mean of the posterior is a solution of the equation with an error bar: how far
+# the true one may be, given so few points and a function of the prior.
 # Run with a file name to keep the figure: `python examples/poisson.py docs/figures/poisson.png`.
 
 # %%
@@ -27,7 +27,7 @@ def in_square(x):
 
 def in_l_shape(x):
     """The square without its upper right quarter."""
-    return in_square(x) & ~np.all(x > 0, axis=-1)
+    return in_square(x) & ~np.all(x >= 0, axis=-1)
 
 
 CORNERS = {
@@ -49,57 +49,78 @@ def around(corners, count):
 
 
 # %%
-def finite_differences(inside, side=81):
+def finite_differences(inside, load, side=81):
     ticks = np.linspace(-1, 1, side)
     grid = np.stack(np.meshgrid(ticks, ticks), axis=-1)
     free = inside(grid).ravel()
-    off = [1.0] * (side * side)
     stencil = diags_array([4.0, *[-1.0] * 4], offsets=[0, 1, -1, side, -side], shape=(side * side,) * 2).tocsr()
-    solution = np.zeros(len(off))
-    solution[free] = spsolve(stencil[free][:, free], np.full(free.sum(), (ticks[1] - ticks[0]) ** 2))
+    solution = np.zeros(side * side)
+    solution[free] = spsolve(stencil[free][:, free], (ticks[1] - ticks[0]) ** 2 * load(grid.reshape(-1, 2)[free]))
     return grid, free.reshape(side, side), solution.reshape(side, side)
 
 
 # %% [markdown]
-# 100 points inside and 48 on the boundary. The solution is 0.3 high at most, so the prior's standard deviation is 0.3. The prior
-# holds wherever context points are, and the shape of the region is in the observations alone.
+# Three problems: a wavy load in both regions, and one as heavy everywhere in the L. 100 points inside and 48 on the boundary. The
+# prior holds wherever context points are, and the shape of the region is in the observations alone.
+
 
 # %%
+def waves(x):
+    """The load of u = sin(pi x1) sin(pi x2) / 4, which is zero along both boundaries."""
+    return np.pi**2 / 2 * np.prod(np.sin(np.pi * x), axis=-1)
+
+
+def constant(x):
+    """The same everywhere."""
+    return np.ones(len(x))
+
+
+PROBLEMS = {
+    "square, waves": ("square", in_square, waves),
+    "L, waves": ("L-shape", in_l_shape, waves),
+    "L, constant load": ("L-shape", in_l_shape, constant),
+}
 box = fsp.context.Halton([-1.0, -1.0], [1.0, 1.0])
 prior = fsp.Prior(RBF(lengthscale=0.6, variance=0.09))
 model = fsp.as_model(fsp.mlp([150], prior=prior, context=box, key=jr.key(0)))
-load, edge = fsp.likelihoods.Gaussian(0.05), fsp.likelihoods.Gaussian(0.002)
+noise, edge = fsp.likelihoods.Gaussian(0.05), fsp.likelihoods.Gaussian(0.002)
 candidates = np.asarray(box.sample(300, key=jr.key(1)))
+generator = np.random.default_rng(0)
 
-figure, axes = plt.subplots(2, 3, figsize=(10, 6), layout="constrained")
-for (name, corners), inside, row in zip(CORNERS.items(), (in_square, in_l_shape), axes, strict=True):
-    collocation, boundary = candidates[inside(candidates)][:100], around(corners, 48)
+figure, axes = plt.subplots(3, 3, figsize=(10, 9), layout="constrained")
+for (name, (region, inside, load)), row in zip(PROBLEMS.items(), axes, strict=True):
+    collocation, boundary = candidates[inside(candidates)][:100], around(CORNERS[region], 48)
     also = [
-        fsp.Observation(collocation, -np.ones(100), load, of=operators.laplacian),
-        fsp.Observation(boundary, np.zeros(48), edge),
+        fsp.Observation(
+            collocation, -load(collocation) + 0.05 * generator.normal(size=100), noise, of=operators.laplacian
+        ),
+        fsp.Observation(boundary, 0.002 * generator.normal(size=48), edge),
     ]
     posterior = fsp.laplace(model, prior, edge, None, also=also, context_points=candidates)
-    grid, free, truth = finite_differences(inside)
+    grid, free, truth = finite_differences(inside, load)
     found = posterior.predict(grid.reshape(-1, 2))
     mean, std = (np.asarray(part).reshape(free.shape) for part in (found.mean, found.std))
     error = np.abs(mean - truth)
+    within = np.mean(error[free] <= 2 * std[free])
     print(
         f"{name}: largest value {mean[free].max():.4f} (finite differences {truth.max():.4f}), error {error[free].mean():.4f} "
-        f"on average, posterior standard deviation {std[free].mean():.4f}"
+        f"on average, posterior standard deviation {std[free].mean():.4f}, {within:.0%} within two of them"
     )
-    assert error[free].mean() < 0.02
+    assert within > 0.85 or name == "L, constant load"
     for ax, values, title in zip(row, (mean, error, 2 * std), ("posterior mean", "error", "2 std"), strict=True):
         shown = np.where(free, values, np.nan)
-        image = ax.pcolormesh(grid[0, :, 0], grid[:, 0, 1], shown, cmap="cividis", shading="nearest", vmin=0)
+        image = ax.pcolormesh(grid[0, :, 0], grid[:, 0, 1], shown, cmap="cividis", shading="nearest")
         ax.plot(*boundary.T, ".", color="#D55E00", markersize=3)
-        ax.set(title=f"{name}: {title}", aspect="equal", xlabel="x₁", ylabel="x₂")
-        figure.colorbar(image, ax=ax)
+        ax.set(aspect="equal", xticks=[-1, 0, 1], yticks=[-1, 0, 1], title=title)
+        figure.colorbar(image, ax=ax, shrink=0.8)
+    row[0].set_ylabel(name)
     row[0].plot(*collocation.T, ".", color="white", markersize=2)
 
 # %% [markdown]
-# The square is solved to its error bar. In the L the true solution has infinite curvature at the inner corner, which no function
-# of a smooth prior has: the error that begins there reaches far into the region, where it is several times its bar. An error
-# bar is as good as the prior it comes from.
+# The first two are solved to their error bars. Under a constant load the true solution in the L has infinite curvature at the
+# inner corner, which no function of a smooth prior has: the error that begins there reaches far into the region, where it is
+# several times its bar. An error bar is as good as the prior it comes from, and the verdict, which compares the network with the
+# Gaussian process of the same prior, cannot say that the prior is wrong.
 
 # %%
 if len(sys.argv) > 1:

@@ -1,7 +1,8 @@
-"""Install the built wheel and source distribution in empty environments and use them: `python tests/packages.py dist`.
+"""Install the built wheel and source distribution in empty environments and use them: `python tests/packages.py dist [EXTRA ...]`.
 
-Each extra is installed alone and one thing that needs it is run, so that a dependency that nobody declared shows. Needs a package
-index; takes minutes. Run by the job "packages"; not collected by pytest.
+Each extra is installed alone, the package is imported, and the extra's own example is run in a directory where the repository is
+not, so that a dependency that nobody declared shows. Needs a package index; takes minutes. Run by the job "packages"; not
+collected by pytest.
 """
 
 import subprocess
@@ -10,25 +11,42 @@ import tempfile
 import venv
 from pathlib import Path
 
-# Extra -> a program that needs it.
-_USES = {
-    "": "import numpy as np, fsplaplace as fsp; X = np.linspace(0, 1, 20)[:, None]; "
-    "fsp.FSPRegressor(network=(10,), steps=5, num_context=20).fit(X, X[:, 0]).predict(X, return_std=True)",
-    "plots": "import jax.random as jr, fsplaplace as fsp; from gpjax.kernels import RBF; "
-    "import numpy as np; fsp.plot_prior(fsp.Prior(RBF()), np.linspace(0, 1, 9)[:, None], np.zeros(9), key=jr.key(0))",
-    "cli": "from typer.testing import CliRunner; from fsplaplace.cli import app; assert CliRunner().invoke(app, ['--version']).exit_code == 0",
-    "data": "import fsplaplace.datasets as d; d.names()",
-    "flax": "import flax, fsplaplace.networks.adapters",
-    "haiku": "import haiku, fsplaplace.networks.adapters",
-    "export": "import flatbuffers; from fsplaplace import export",
+_EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+_FIT = """
+from pathlib import Path
+from typer.testing import CliRunner
+from fsplaplace.cli import app
+Path("t.csv").write_text("x;y\\n" + "".join(f"{k};{k * k}\\n" for k in range(20)))
+done = CliRunner().invoke(app, "fit t.csv --target y --steps 5 --kernel rbf".split())
+assert done.exit_code == 0, done.output
+assert Path("fit/fit.png").exists()
+"""
+_DATA = "import fsplaplace.datasets as datasets, pandas, pooch; assert 'boston' in datasets.names()"
+_OPTIMISE = "import fsplaplace.botorch as bo; assert bo.FSPModel"
+_DOCS = "import zensical, latex2mathml, yaml, fsplaplace"
+# Extra -> an example of the repository, or a program, that needs it.
+USES: dict[str, str | Path] = {
+    "": _EXAMPLES / "quickstart.py",
+    "plots": _EXAMPLES / "monthly_means.py",
+    "cli": _FIT,
+    "data": _DATA,
+    "flax": _EXAMPLES / "own_network_flax.py",
+    "haiku": _EXAMPLES / "own_network_haiku.py",
+    "export": _EXAMPLES / "http_service.py",
+    "neighbours": _EXAMPLES / "conformal_and_forecasting.py",
+    "bo": _OPTIMISE,
+    "docs": _DOCS,
 }
+# Any other request for torch would bring its CUDA build.
+_FIRST = {"bo": ["torch==2.13.0"]}
 
 
-def main(directory: Path) -> None:
-    """Every package with no extra, then the wheel with each."""
+def main(directory: Path, extras: list[str]) -> None:
+    """The source distribution with no extra, then the wheel with each."""
     wheel, source = next(directory.glob("*.whl")).resolve(), next(directory.glob("*.tar.gz")).resolve()
-    _use(source, "")
-    for extra in _USES:
+    if not extras:
+        _use(source, "")
+    for extra in extras or USES:
         _use(wheel, extra)
 
 
@@ -36,11 +54,13 @@ def _use(package: Path, extra: str) -> None:
     with tempfile.TemporaryDirectory() as where:
         venv.create(where, with_pip=True)
         python = Path(where) / "bin/python"
-        name = f"{package}[{extra}]" if extra else str(package)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", name], check=True)
-        subprocess.run([python, "-c", _USES[extra]], check=True, cwd=where)
+        for name in (*_FIRST.get(extra, ()), f"{package}[{extra}]" if extra else str(package)):
+            subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", name], check=True)
+        subprocess.run([python, "-c", "import fsplaplace"], check=True, cwd=where)
+        use = USES[extra]
+        subprocess.run([python, *([str(use)] if isinstance(use, Path) else ["-c", use])], check=True, cwd=where)
         print(f"{package.name} with {extra or 'no extra'}: works", flush=True)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2:])

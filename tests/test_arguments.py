@@ -116,7 +116,7 @@ def test_several_positional_numbers_are_checked_one_by_one():
         (lambda: fsp.context.Uniform([-1.0], [1.0]).sample(10**12, key=0), r"num_points is .*, at most 2147483647"),
         (lambda: fsp.context.Uniform([-1.0] * 50, [1.0] * 50).sample(10**9, key=0), r"takes .* GiB; at most \d+ fit in"),
         (lambda: fsp.Prior(RBF()).sample(np.zeros((3, 1)), key=0, num_samples=2**31 - 1), r"num_samples is .* at most \d+ fit"),
-        (lambda: fsp.mlp([10**9], prior=fsp.Prior(RBF()), context=fsp.context.Uniform([-1.0], [1.0]), key=0), r"mlp: hidden is"),
+        (lambda: fsp.mlp([10**9], prior=fsp.Prior(RBF()), context=fsp.context.Uniform([-1.0], [1.0]), key=0), r"mlp: a width of hidden is 10{9}, .* at most \d+ fit"),
         (lambda: fsp.operators.integral(0.0, 1.0, nodes=10**9), r"nodes is 1000000000; pass 1 to 1000"),
     ],
     ids=["steps", "points", "memory", "draws", "units", "nodes"],

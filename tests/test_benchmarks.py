@@ -155,7 +155,7 @@ def test_every_case_names_tests_that_exist(monkeypatch):
 @pytest.mark.slow
 def test_the_verdict_is_compared_with_the_exact_process(run):
     rows = run("verdict", "--quick")
-    assert len(rows) == 3
+    assert len(rows) == 4
     assert all(abs(row["estimate"] - row["loss"]) < max(0.03, 0.7 * abs(row["loss"])) for row in rows)
 
 

@@ -250,6 +250,7 @@ def test_a_mistyped_model_is_never_another_one(fitted, tmp_path):
         (("network", "dtype"), "object", "describes no network"),
         (("scales", "input_std"), [0.0], "input_std is not 1 number"),
         (("scales", "target_mean"), "x", "target_mean is not 1 number"),
+        (("scales", "target_std"), [1e308], "target_std has values up to 1e+308"),
         (("scales",), [], "lacks features"),
         (("posterior_sha256",), "0" * 64, "of different fits"),
         (("columns",), [{"name": "z", "kind": "number", "categories": []}], "columns does not say"),

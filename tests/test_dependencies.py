@@ -7,6 +7,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+from packages import USES
+
 _ROOT = Path(__file__).parent.parent
 # Import name -> name of the distribution, where they differ.
 _NAMES = {"sklearn": "scikit-learn", "haiku": "dm-haiku", "yaml": "pyyaml"}
@@ -100,3 +102,10 @@ def test_importing_the_package_loads_nothing_heavy():
     code = "import sys, fsplaplace; print(*sys.modules, sep='\\n')"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     assert [name for name in heavy if name in loaded] == []
+
+
+def test_every_extra_is_tried_alone_where_nothing_else_is_installed():
+    """`tests/packages.py` has a use for each extra but `dev`, which is all of them and the tools."""
+    extras = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    assert set(USES) - {""} == set(extras) - {"dev"}
+    assert all(use.is_file() for use in USES.values() if isinstance(use, Path))

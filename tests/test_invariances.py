@@ -78,8 +78,9 @@ def unchanged():
 
 UNITS = {
     "y + 10": Change(y_shift=10.0),
-    "1000 y": Change(y_factor=1000.0),
-    "y / 1000": Change(y_factor=1e-3),
+    "10 y": Change(y_factor=10.0),
+    "y / 10": Change(y_factor=0.1),
+    "y / 1e6": Change(y_factor=1e-6),
     "1000 x": Change(x_factor=1000.0),
     "x / 1000": Change(x_factor=1e-3),
     "5 x, 20 y - 100": Change(x_factor=5.0, y_factor=20.0, y_shift=-100.0),

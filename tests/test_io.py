@@ -152,6 +152,7 @@ def test_every_mean_is_rebuilt(name, posterior, path):
         fsp.likelihoods.Bernoulli(),
         fsp.likelihoods.Categorical(3),
         fsp.likelihoods.Poisson(),
+        fsp.likelihoods.StudentT(0.3, degrees=5.0, learnable=True),
     ],
     ids=lambda likelihood: type(likelihood).__name__,
 )

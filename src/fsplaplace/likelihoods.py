@@ -245,6 +245,72 @@ class HeteroscedasticGaussian(Likelihood):
         return jnp.concatenate([jnp.exp(-2 * log_scale), jnp.full_like(mean, 2.0)], axis=1)
 
 
+class StudentT(Likelihood):
+    r"""Student's t around the output, $p(y \mid f) \propto (1 + r^2 / \nu)^{-(\nu + 1) / 2}$ with $r = (y - f) / \sigma$:
+    noise with heavy tails, for targets among which some are far off.
+
+    A target far from the function hardly moves it: the slope of the log density falls as $1 / r$. It is not log-concave;
+    the curvature $(\nu + 1)(\nu - r^2) / (\sigma (\nu + r^2))^2$ is cut at zero, where such a target says nothing.
+
+    Args:
+        scale: $\sigma > 0$: a number, or an array of shape (q,) with one scale per output. The standard deviation of a new
+            target is $\sigma \sqrt{\nu / (\nu - 2)}$.
+        degrees: $\nu > 2$; the smaller, the heavier the tails.
+        learnable: whether `train` fits the scale.
+
+    Examples:
+        >>> round(float(fsp.likelihoods.StudentT(1.0, degrees=4.0).log_density(jnp.zeros(1), jnp.zeros(1))), 4)
+        -0.9808
+    """
+
+    log_scale: Array
+    degrees: float = eqx.field(static=True)
+
+    @checked(traceable=True)
+    def __init__(self, scale: ArrayLike = 1.0, *, degrees: float = 4.0, learnable: bool = False):
+        scale = np.asarray(scale, dtype=float)
+        if scale.ndim > 1 or not np.all(np.isfinite(scale) & (scale > 0)):
+            raise ValueError(
+                f"StudentT: scale has shape {scale.shape} and values from {scale.min():g}; pass a positive number, or (q,) of them"
+            )
+        if not (math.isfinite(degrees) and degrees > 2):
+            raise ValueError(f"StudentT: degrees is {degrees}; pass more than 2, where the noise has a variance")
+        check_finite(scale, "StudentT: scale")
+        log_scale = to_device(np.log(scale))
+        self.log_scale = log_scale if learnable else non_trainable(log_scale)
+        self.degrees = float(degrees)
+
+    @property
+    def scale(self) -> Float[Array, "..."]:
+        r"""$\sigma$."""
+        return jnp.exp(unwrap(self.log_scale))
+
+    def log_density(self, output, target):
+        return jnp.sum(jax.scipy.stats.t.logpdf(target, self.degrees, output, self.scale.astype(output.dtype)))
+
+    def curvature(self, outputs, targets):
+        return self._bend(outputs, targets)[:, :, None] * jnp.eye(outputs.shape[1], dtype=outputs.dtype)
+
+    def curvature_product(self, outputs, targets, vectors):
+        return self._bend(outputs, targets)[:, :, None] * vectors
+
+    def num_outputs(self, targets):
+        return targets.shape[1]
+
+    def check_targets(self, targets, *, num_rows):
+        targets = _finite_targets(targets, num_rows, name="StudentT")
+        return targets[:, None] if targets.ndim == 1 else targets.reshape(num_rows, -1)
+
+    def noise_variance(self, outputs):
+        variance = self.scale.astype(outputs.dtype) ** 2 * (self.degrees / (self.degrees - 2))
+        return jnp.broadcast_to(variance, outputs.shape)
+
+    def _bend(self, outputs, targets):
+        scale, nu = self.scale.astype(outputs.dtype), self.degrees
+        square = ((jnp.asarray(targets, outputs.dtype) - outputs) / scale) ** 2
+        return (nu + 1) * jnp.maximum(nu - square, 0.0) / (scale * (nu + square)) ** 2
+
+
 class Bernoulli(Likelihood):
     r"""$p(y = 1 \mid f) = 1 / (1 + e^{-f})$ for labels 0 and 1; several outputs are independent labels.
 

@@ -16,7 +16,7 @@ PLAIN = "x,y\n1.5,2\n-3,4e1\n.5,6\n"
 
 def read(tmp_path: Path, text: str):
     path = tmp_path / "t.csv"
-    path.write_text(text, encoding="utf-8")
+    path.write_bytes(text.encode())
     return read_text_table(path)
 
 
@@ -33,6 +33,7 @@ def read(tmp_path: Path, text: str):
         ("# station 5; 1,000 rows\n#\n\n" + PLAIN, "2 comment lines skipped"),
         ("# x, y\n" + PLAIN.removeprefix("x,y\n"), "the last comment names the columns: x, y"),
         (PLAIN.replace("\n", "\r\n"), None),
+        (PLAIN.replace("\n", "\r"), None),
     ],
 )
 def test_every_way_to_write_a_table_gives_the_same_numbers_and_says_what_it_took(tmp_path, text, note):

@@ -81,6 +81,23 @@ def test_pickled_estimator_predicts_the_same_bits(data, fitted):
     np.testing.assert_array_equal(again.predict(data[0]), fitted.predict(data[0]))
 
 
+def test_conditioning_adds_rows_in_the_targets_units(data, fitted):
+    """A datum far from the mean pulls the prediction as the posterior's own covariance says; the first estimator stays."""
+    X, before = np.array([[7.0]]), fitted.predict(np.array([[7.0]]), return_std=True)
+    later = fitted.condition(X, before[0] + 3 * before[1])
+    mean, std = later.predict(X, return_std=True)
+    total, noise = before[1] ** 2, fitted.noise_**2
+    function = total - noise
+    np.testing.assert_allclose(mean, before[0] + function / total * 3 * before[1], rtol=1e-4)
+    np.testing.assert_allclose(std**2, noise + function * noise / total, rtol=1e-3)
+    np.testing.assert_array_equal(fitted.predict(X), before[0])
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(later)).predict(X), mean)
+    with pytest.raises(ValueError, match=r"y has shape \(1, 2\), but the first y had"):
+        fitted.condition(X, [[1.0, 2.0]])
+    with pytest.raises(ValueError, match="X has 2 features"):
+        fitted.condition([[1.0, 2.0]], [1.0])
+
+
 def test_clone_and_same_seed_fit_the_same(data, fitted):
     np.testing.assert_array_equal(clone(fitted).fit(*data).predict(data[0]), fitted.predict(data[0]))
 

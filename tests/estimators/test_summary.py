@@ -1,6 +1,7 @@
 """What an estimator says during and after a fit, against references."""
 
 import html
+import typing
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +12,9 @@ from gpjax.parameters import val
 from sklearn.base import clone
 
 import fsplaplace as fsp
+from fsplaplace import methods
 from fsplaplace.estimators import Columns, FSPClassifier, FSPRegressor, kernel_by_name
+from fsplaplace.estimators._base import Method
 from fsplaplace.estimators._summary import feature_relevance, kernel_words
 
 pd = pytest.importorskip("pandas")
@@ -174,3 +177,7 @@ def test_every_parameter_is_checked_before_anything_is_computed(estimator, name,
     X = np.arange(12.0)[:, None]
     with pytest.raises((TypeError, ValueError), match=rf"{name}|{'seed' if name == 'random_state' else name}"):
         estimator(**{name: value}).fit(X, X[:, 0] > 5)
+
+
+def test_the_methods_that_may_be_named_are_those_there_are():
+    assert set(typing.get_args(Method)) == set(methods.names())

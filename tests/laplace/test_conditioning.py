@@ -219,6 +219,34 @@ def test_leaving_one_out_knows_later_rows_and_noise_of_each_row(x64, half):
     np.testing.assert_allclose(later.leave_one_out(X[:8], Y[:8]).std.shape, (8, 2))
 
 
+def test_leaving_out_what_an_operator_saw(x64, half):
+    """Slopes, against conditioning on all others."""
+    slope, noise = fsp.operators.partial(0), Gaussian(0.2)
+    where, targets = X[8:], np.column_stack([3 * np.cos(3 * X[8:, 0]), np.zeros(6)])
+    found = half.condition(where, targets, noise, of=slope).leave_one_out(where, targets, noise, of=slope)
+    for row in (0, 3):
+        others = np.delete(np.arange(6), row)
+        without = half.condition(where[others], targets[others], noise, of=slope)
+        one = without.predict(where[[row]], of=slope)
+        np.testing.assert_allclose(found.mean[row], one.mean[0], atol=1e-8)
+        np.testing.assert_allclose(found.variance[row], one.variance[0], atol=1e-8)
+    with pytest.raises(
+        ValueError, match=r"Posterior.leave_one_out: likelihood is None, but the posterior's own is of values"
+    ):
+        half.leave_one_out(where, targets, of=slope)
+
+
+def test_directions_are_shared_and_rows_that_fill_up_do_not_count(x64, half):
+    """17 rows are two blocks of 16 in the program; one row is 15 rows too few."""
+    rows = np.random.default_rng(2).uniform(-1, 1, size=(17, 2))
+    targets = np.column_stack([np.sin(3 * rows[:, 0]), rows[:, 1] ** 2])
+    later = half.condition(rows, targets)
+    assert later.scale is half.scale
+    assert_equal(later, half.condition(rows[:1], targets[:1]).condition(rows[1:], targets[1:]), atol=1e-10)
+    per_row = Gaussian(np.tile(NOISE, (17, 1)))
+    assert_equal(later, half.condition(rows, targets, per_row), atol=1e-10)
+
+
 def test_joint_is_predict_and_covariance_of_each_set(x64, pair):
     posterior, sets = pair.half, np.concatenate([TEST[:6], X[:6]]).reshape(2, 2, 3, 2)
     got = posterior.joint(sets)

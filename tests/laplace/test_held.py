@@ -1,10 +1,11 @@
 """What held in a hostile review, and its neighbours: many outputs, few and many rows, degenerate inputs, few context points."""
 
+import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
 import references
-from gpjax.kernels import RBF, Matern32
+from gpjax.kernels import RBF, Matern12, Matern32
 from gpjax.parameters import val
 from scipy.optimize import minimize
 
@@ -62,12 +63,20 @@ def test_twenty_thousand_rows_at_two_hundred_inputs_are_two_hundred_precise_ones
     assert posterior.verdict.level == "good"
 
 
-@pytest.mark.parametrize(("q", "solver"), [(10, "dense"), (50, "dense"), (50, "golub-kahan"), (200, "golub-kahan")])
+@pytest.mark.parametrize(
+    ("q", "solver"),
+    [
+        (10, "dense"),
+        (50, "dense"),
+        (50, "golub-kahan"),
+        pytest.param(200, "golub-kahan", marks=pytest.mark.slow),
+    ],
+)
 def test_many_outputs_are_as_many_processes(q, solver):
     """With as many directions as here two blocks of the matrix-free basis span everything, one does not."""
-    n, num_points, lengthscale, width = (3, 5, 1.0, 15) if q == 200 else (6, 13, 0.5, 30)
-    X, generator = rows(n)[0], np.random.default_rng(1)
-    y = target(X + np.linspace(0, 1, q)) + NOISE * generator.normal(size=(n, q))
+    num_points, lengthscale, width = (9, 1.0, 15) if q == 200 else (13, 0.5, 30)
+    X, generator = rows(6)[0], np.random.default_rng(1)
+    y = target(X + np.linspace(0, 1, q)) + NOISE * generator.normal(size=(6, q))
     points = np.linspace(-1.2, 1.2, num_points)[:, None]
     posterior = fit(
         X, y, prior=fsp.Prior(RBF(lengthscale=lengthscale), num_outputs=q), widths=(width,), context_points=points,
@@ -95,17 +104,28 @@ def test_points_on_a_line_in_five_dimensions_are_points_on_a_line():
     assert posterior.verdict.level == "good"
 
 
-@pytest.mark.parametrize(("num_points", "kernel"), [(3, RBF), (12, RBF), (100, RBF), (12, Matern32)])
-def test_no_standard_deviation_is_above_the_priors_however_few_the_context_points(num_points, kernel):
-    """The paper's sine task: with three context points the std between them used to be many times the prior's."""
+@pytest.mark.parametrize("kernel", [RBF, Matern12])
+@pytest.mark.parametrize("num_points", [3, 5, 10, 50, 100])
+def test_few_context_points_make_no_std_above_the_priors_and_are_judged(num_points, kernel):
+    """The paper's sine task with 3 to 100 context points: the std between them used to be up to 4.6 times the prior's.
+
+    A posterior that is called good is close to the exact process, and one that is far from it is not called good.
+    """
     generator = np.random.default_rng(0)
     X = generator.choice([-1, 1], (100, 1)) * generator.uniform(0.5, 1, (100, 1))
     y = np.sin(2 * np.pi * X[:, 0]) + NOISE * generator.normal(size=100)
-    points, x = np.linspace(-2, 2, num_points)[:, None], np.linspace(-4, 4, 301)[:, None]
-    posterior = fit(
-        X, y, prior=fsp.Prior(kernel(lengthscale=0.3)), context_points=points, include_training=False, widths=(20, 20)
-    )
+    points, x = fsp.context.Halton(-2, 2).sample(num_points, key=jr.key(0)), np.linspace(-4, 4, 301)[:, None]
+    prior = fsp.Prior(kernel(lengthscale=0.3))
+    posterior = fit(X, y, prior=prior, context_points=points, include_training=False, widths=(20, 20))
     assert float(np.max(posterior.predict(x).std)) <= 1 + 1e-4
+    stated = lambda a, b: np.asarray(prior.covariance(jnp.asarray(a), jnp.asarray(b)), float)[:, 0, :, 0]  # noqa: E731
+    new = np.clip(X + 0.01, points.min(), points.max())
+    process = references.exact_gp(stated(X, X), stated(new, X), stated(new, new), y, np.array(NOISE))
+    found = posterior.predict(new)
+    wanted, given = process.std**2 + NOISE**2, np.asarray(found.total_variance, float)[:, 0]
+    squared = (process.mean - np.asarray(found.mean, float)[:, 0]) ** 2
+    loss = 0.5 * np.mean((squared + wanted) / given - 1 + np.log(given / wanted))
+    assert loss < 0.1 if posterior.verdict.level == "good" else loss > 0.02
 
 
 def test_the_evidence_of_the_precision_form_does_not_move_with_the_cut():

@@ -365,10 +365,13 @@ def test_the_plan_counts_all_rows(small):
         ([], "X is None and there are no observations"),
         (CURVATURES, "pass a list"),
         ([(X2, Y2)], "pass a list, each an Observation"),
-        ([fsp.Observation(X2[:0], Y2[:0], Gaussian(0.1))], "at least one row"),
         ([fsp.Observation(X2, Y2[:4], Gaussian(0.1), of=ops.partial(0))], "partial"),
         ([fsp.Observation(X2, np.zeros((30, 3)), Gaussian(0.1), of=ops.partial(0))], "needs 3 for this y"),
         ([fsp.Observation(np.zeros((3, 2)), np.zeros(3), Gaussian(0.1), of=ops.partial(0))], "shape"),
+        (
+            [fsp.Observation(X2, Y2, Gaussian(0.1), of=ops.average(lambda x: x + 1, lambda x: x - 1, nodes=4))],
+            "not below",
+        ),
     ],
 )
 def test_bad_observations_are_refused(small, also, message):
@@ -386,10 +389,19 @@ def test_what_cannot_be_observed_is_said(small):
         fsp.Observation(X2, Y2, Gaussian(0.0))
     with pytest.raises(TypeError, match="likelihood must be a Likelihood"):
         fsp.Observation(X2, Y2, 0.1)
+    with pytest.raises(ValueError, match=r"Observation: X has shape \(0, 1\); pass at least one row"):
+        fsp.Observation(X2[:0], Y2[:0], Gaussian(0.1))
     with pytest.raises(ValueError, match="infinite variance"):
         fsp.laplace(model, fsp.Prior(Matern32()), Gaussian(0.1), None, also=[CURVATURES], context_points=POINTS)
-    with pytest.warns(UserWarning, match="outside the context region"):
+    with pytest.warns(UserWarning, match="outside the context region") as said:
         fsp.laplace(
             model, prior, Gaussian(0.1), None, context_points=POINTS,
-            also=[fsp.Observation([[0.0], [3.0]], [0.0, 0.0], Gaussian(0.1), of=ops.partial(0))],
+            also=[
+                fsp.Observation([[0.0], [3.0]], [0.0, 0.0], Gaussian(0.1), of=ops.partial(0)),
+                fsp.Observation([[0.0], [1.5], [1.9]], np.zeros(3), Gaussian(0.1), of=ops.average(lambda x: x - 0.3, lambda x: x + 0.3)),
+            ],
         )  # fmt: skip
+    found = [str(each.message) for each in said if "outside the context region" in str(each.message)]
+    assert len(found) == 2
+    assert "also[0] (partial(0)): 1 of 2 inputs" in found[0]
+    assert "also[1] (average): 1 of 3 inputs" in found[1]

@@ -58,6 +58,31 @@ def test_without_data_to_learn_from_the_prior_variance_is_exact_everywhere(name)
     np.testing.assert_allclose(posterior.predict(EVERYWHERE).variance, stated, rtol=1e-4)
 
 
+@pytest.mark.parametrize("mean", ["refined", "network"])
+@pytest.mark.parametrize(
+    "kernel", [RBF(lengthscale=1.0), RBF(lengthscale=3.0, variance=4.0), Matern32(lengthscale=2.0)]
+)
+def test_the_prior_returns_outside_the_context_region(kernel, mean):
+    """Saturated features are as sure as at the border: half the prior's std, and a mean one std off, at ten ranges."""
+    prior = fsp.Prior(kernel, mean=5.0)
+    model = fsp.as_model(fsp.mlp([20, 20], prior=prior, context=CONTEXT, key=jr.key(0)))
+    points = np.linspace(-1.5, 1.5, 60)[:, None]
+    posterior = fsp.laplace(model, prior, LIKELIHOODS["Gaussian"], X, Y + 5, context_points=points, mean=mean)
+    size = float(np.sqrt(prior.variance(jnp.zeros((1, 1)))[0, 0]))
+    far = posterior.predict(np.array([[-30.0], [15.0], [40.0]]))
+    np.testing.assert_allclose(far.std, size, rtol=0.02)
+    np.testing.assert_allclose(far.mean, 5.0, atol=0.02 * size)
+    # Nothing jumps at the border.
+    at = posterior.predict(np.array([[1.5 - 1e-4], [1.5 + 1e-4]]))
+    np.testing.assert_allclose(at.std[0], at.std[1], atol=1e-3 * size)
+    np.testing.assert_allclose(at.mean[0], at.mean[1], atol=2e-3 * size)
+    # On the way the exact process is between: the nearest point of the region tells part of what all of it tells.
+    way = np.linspace(1.5, 8, 40)[:, None]
+    stated = lambda a, b: np.asarray(prior.covariance(jnp.asarray(a), jnp.asarray(b)))[:, 0, :, 0]  # noqa: E731
+    process = references.exact_gp(stated(X, X), stated(way, X), stated(way, way), Y, np.array(0.1))
+    assert np.sqrt(np.mean((np.asarray(posterior.predict(way).std)[:, 0] - process.std) ** 2)) < 0.15 * size
+
+
 def test_covariances_and_samples_have_the_predicted_variance_and_belong_to_the_input():
     posterior = fit(PRIORS["short RBF"])
     x = np.concatenate([EVERYWHERE[::50], EVERYWHERE[:1]])
@@ -82,7 +107,7 @@ def test_predictions_of_normalised_features_are_differentiable_in_the_input(x64)
     posterior = fit(PRIORS["short RBF"])
     for output in ("mean", "variance"):
         value = lambda at: getattr(posterior.predict(at[None, None]), output)[0, 0]  # noqa: B023, E731
-        for at in (0.013, 1.21, 4.0):
+        for at in (0.013, 1.21, 1.6, 4.0):
             numerical = (value(jnp.asarray(at + 1e-6)) - value(jnp.asarray(at - 1e-6))) / 2e-6
             assert float(jax.grad(value)(jnp.asarray(at))) == pytest.approx(float(numerical), rel=1e-3, abs=1e-6)
 

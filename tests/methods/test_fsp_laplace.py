@@ -8,6 +8,7 @@ import pytest
 from gpjax.kernels import RBF
 
 import fsplaplace as fsp
+from fsplaplace.estimators._effort import choices
 from fsplaplace.laplace import choose_context_points, fit_posterior
 from fsplaplace.methods import FSPLaplace, by_name
 
@@ -21,7 +22,7 @@ def problem():
 
 def test_the_method_is_train_and_then_laplace():
     model, prior, likelihood, context, X, y = problem()
-    method = FSPLaplace(steps=20, num_context=10, num_posterior_context=8, grow_noise=False)
+    method = FSPLaplace(steps=20, num_context=10, num_posterior_context=8, fit_noise=False)
     seen = method.fit(model, X, y, likelihood, key=jr.key(1), prior=prior, context=context, progress=False)
 
     train_key, context_key, laplace_key = jr.split(jr.key(1), 3)
@@ -59,7 +60,7 @@ def test_the_estimator_is_the_method_of_that_name(likelihood, monkeypatch):
     monkeypatch.setattr(_approximate, "weighted", lambda likelihood, weights: likelihood)
     estimated = _approximate.approximate(
         "fsp-laplace", model, prior, likelihood, context, WeightedRows(X, y[:, None], np.ones(32)),
-        steps=30, num_context=1000, width=None, key=jr.key(1), progress=False,
+        steps=30, num_context=1000, key=jr.key(1), progress=False,
     )  # fmt: skip
     named = by_name("fsp-laplace", steps=30).fit(
         model, X, y, likelihood, key=jr.key(1), prior=prior, context=None, progress=False
@@ -79,9 +80,10 @@ def test_the_estimator_is_the_method_of_that_name(likelihood, monkeypatch):
 def test_defaults_of_the_estimators_the_method_and_the_fit_agree():
     method = {field.name: field.default for field in dataclasses.fields(FSPLaplace)}
     fit = inspect.signature(fit_posterior).parameters
-    estimator = inspect.signature(fsp.FSPRegressor).parameters
-    assert method["num_posterior_context"] == fit["num_points"].default == estimator["num_context"].default
-    assert method["grow_noise"] == fit["grow_noise"].default
+    estimator = choices("normal", 100, network=None, steps=None, num_context=None)
+    assert method["num_posterior_context"] == fit["num_points"].default == estimator.num_context
+    assert method["fit_noise"] == fit["fit_noise"].default
+    assert method["hold_out"] == fit["hold_out"].default
     assert method["num_context"] == inspect.signature(fsp.train).parameters["num_context"].default
 
 

@@ -154,16 +154,17 @@ def test_layers_are_numbered_as_they_act(name):
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_the_hidden_width_is_that_of_the_widest_layer_between(name):
+def test_the_fan_in_is_that_of_the_widest_layer(name):
     model = fsp.as_model(NETWORKS[name]())
-    assert layer_order(model, jnp.zeros((1, 2), model.dtype)).hidden_width == 5
+    assert layer_order(model, jnp.zeros((1, 2), model.dtype)).fan_in == 5
 
 
-def test_a_width_inside_a_loop_is_seen_and_that_of_the_inputs_is_none():
-    model = fsp.as_model((in_a_loop, {"first": np.ones((9, 3)), "stack": np.ones((4, 3, 3))}))
-    assert layer_order(model, jnp.zeros((1, 9))).hidden_width == 3
-    linear = fsp.as_model((lambda params, x: x @ params, np.ones((9, 2))))
-    assert layer_order(linear, jnp.zeros((1, 9))).hidden_width == 0
+def test_fan_in_counts_inputs_and_layers_inside_a_loop():
+    for columns, wanted in ((2, 3), (9, 9)):
+        model = fsp.as_model((in_a_loop, {"first": np.ones((columns, 3)), "stack": np.ones((4, 3, 3))}))
+        assert layer_order(model, jnp.zeros((1, columns))).fan_in == wanted
+    model = fsp.as_model((without_products, {"w": np.ones((2, 3)), "v": np.ones((2, 3))}))
+    assert layer_order(model, jnp.zeros((1, 2))).fan_in == 0
 
 
 def test_a_normalisation_belongs_to_the_stage_before_and_is_a_layer_of_its_own():

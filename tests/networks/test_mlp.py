@@ -135,21 +135,31 @@ def test_the_posterior_of_a_scale_free_prior_is_that_of_the_exact_process(name):
 
 
 def test_the_network_works_in_units_of_the_context_region_and_of_the_prior():
-    """f(x) = mu(x) + s g((x - c) / l), with c and l of the region, mu and s of the prior, none of them a weight.
-
-    A standard deviation that training reaches by itself stays: s = 1.
-    """
+    """f(x) = mu(x) + s g((x - c) / l), with c and l of the region, mu and s of the prior, none of them a weight."""
     prior = fsp.Prior([RBF(variance=1600.0), RBF(variance=1e-4), RBF(variance=4.0)], mean=lambda x: x[:, :1])
     net = fsp.mlp([50], prior=prior, context=BOX, key=jr.key(0))
     units = net.units.tree
     np.testing.assert_allclose(units.centre, [0.0, 10.5], atol=0.2)
     np.testing.assert_allclose(units.scale, np.array([4.0, 1.0]) / 12**0.5, rtol=0.1)
-    np.testing.assert_allclose(units.output_scale, [40.0, 0.01, 1.0], rtol=1e-5)
+    np.testing.assert_allclose(units.output_scale, [40.0, 0.01, 2.0], rtol=1e-5)
     model, bare = fsp.as_model(net), fsp.as_model(fsp.MLP(net.layers, net.activation))
     assert model.num_params == bare.num_params
     x = BOX.sample(20, key=jr.key(1))
     expected = x[:, :1] + bare((x - units.centre) / units.scale) * units.output_scale
     np.testing.assert_allclose(model(x), expected, rtol=1e-5, atol=1e-3)
+
+
+@pytest.mark.parametrize("hidden", [[5], "auto"])
+def test_outputs_in_units_of_ones_own(hidden):
+    prior = fsp.Prior(RBF(lengthscale=2.0, variance=4.0), num_outputs=2)
+    made = [
+        fsp.mlp(hidden, prior=prior, context=BOX, key=jr.key(0), output_scale=scale)
+        for scale in (None, 0.5, [0.5, 3.0])
+    ]
+    for network, wanted in zip(made, ([2.0, 2.0], [0.5, 0.5], [0.5, 3.0]), strict=True):
+        np.testing.assert_allclose(network.units.tree.output_scale, wanted)
+    with pytest.raises(ValueError, match=r"mlp: output_scale is .*; pass finite positive numbers"):
+        fsp.mlp(hidden, prior=prior, context=BOX, key=jr.key(0), output_scale=[0.5, 0.0])
 
 
 def test_a_layer_for_centred_inputs_is_the_same_layer():

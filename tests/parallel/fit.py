@@ -30,7 +30,7 @@ def launch(path, *, devices: int, processes: int = 1) -> list[subprocess.Popen]:
 
 
 def fit(mesh: bool) -> dict[str, np.ndarray]:
-    """97 context points and 50 data: no multiple of any number of devices."""
+    """97 context points, 50 data and 9 slopes: no multiple of any number of devices."""
     import jax.random as jr
     from gpjax.kernels import RBF
 
@@ -44,6 +44,7 @@ def fit(mesh: bool) -> dict[str, np.ndarray]:
     with parallel.use_mesh() if mesh else contextlib.nullcontext():
         posterior = fsp.laplace(
             model, prior, fsp.likelihoods.Gaussian(0.1), X, np.sin(3 * X[:, 0]),
+            also=[fsp.Observation(X[:9], 3 * np.cos(3 * X[:9, 0]), fsp.likelihoods.Gaussian(0.3), of=fsp.operators.partial(0))],
             context_points=points, solver="golub-kahan", rank=6, passes=2, include_training=False, delta=1e-2,
         )  # fmt: skip
         prediction = posterior.predict(x)

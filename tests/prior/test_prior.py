@@ -41,7 +41,9 @@ def dense(prior, x):
         return np.asarray(_covariance(to_double(prior), x, x)).reshape(x.shape[0] * prior.num_outputs, -1)
 
 
-_covariance, _variance, _squared_norm = map(eqx.filter_jit, (Prior.covariance, Prior.variance, Prior.squared_norm))
+_covariance, _variance, _correlation, _squared_norm = map(
+    eqx.filter_jit, (Prior.covariance, Prior.variance, Prior.correlation, Prior.squared_norm)
+)
 
 
 @functools.cache
@@ -72,6 +74,16 @@ def test_variance_is_the_diagonal_of_the_covariance(prior_and_covariance):
     variance = np.asarray(_variance(prior, jnp.asarray(POINTS)))
     assert variance.shape == (23, prior.num_outputs)
     np.testing.assert_allclose(variance.ravel(), np.diag(covariance), rtol=1e-5)
+
+
+def test_correlation_of_pairs_is_that_of_the_dense_covariance(prior_and_covariance):
+    prior, covariance = prior_and_covariance
+    q, pairs = prior.num_outputs, np.roll(np.arange(23), 1)
+    found = np.asarray(_correlation(prior, jnp.asarray(POINTS), jnp.asarray(POINTS[pairs])))
+    scale = np.sqrt(np.diag(covariance))
+    wanted = (covariance / scale / scale[:, None]).reshape(23, q, 23, q)
+    for output in range(q):
+        np.testing.assert_allclose(found[:, output], wanted[np.arange(23), output, pairs, output], atol=1e-5)
 
 
 @pytest.mark.parametrize("budget", [None, 3000])

@@ -98,13 +98,18 @@ def test_training_lowers_the_objective_and_leaves_the_callers_model_alone(dtype)
 
 
 @pytest.mark.parametrize(
-    ("hidden", "size"), [([50, 50], 1e-2), ([8], 1e-2), ([400, 30], 1.25e-3), ([30, 400], 1.25e-3), ([100], 5e-3)]
-)
-def test_the_first_step_falls_with_the_width(hidden, size):
-    """Adam's first step moves a weight by the step size, whatever its gradient: a wide network's function would move further."""
-    model, prior, *rest = problem()
-    model = fsp.as_model(fsp.mlp(hidden, prior=prior, context=fsp.context.Uniform(-1.5, 1.5), key=jr.key(0)))
-    trained = train(model, prior, *rest, steps=1)
+    ("hidden", "columns", "size"),
+    [
+        ([50, 50], 1, 1e-2), ([50, 50], 50, 1e-2), ([8], 1, 1e-2), ([400, 30], 1, 1.25e-3), ([30, 400], 1, 1.25e-3),
+        ([100], 1, 5e-3), ([8, 8], 200, 2.5e-3),
+    ],
+)  # fmt: skip
+def test_the_first_step_falls_with_the_number_of_inputs_of_a_layer(hidden, columns, size):
+    """Adam's first step moves a weight by the step size, whatever its gradient: a sum over many would move further."""
+    _, prior, likelihood, _, X, y = problem()
+    X, context = np.repeat(X, columns, axis=1), fsp.context.Uniform([-1.5] * columns, [1.5] * columns)
+    model = fsp.as_model(fsp.mlp(hidden, prior=prior, context=context, key=jr.key(0)))
+    trained = train(model, prior, likelihood, context, X, y, steps=1)
     before, after = (jax.tree.leaves(each.params) for each in (model, trained.model))
     moves = np.concatenate([np.abs(np.asarray(b - a)).ravel() for a, b in zip(before, after, strict=True)])
     assert np.median(moves) == pytest.approx(size, rel=1e-3)

@@ -46,9 +46,9 @@ def read_text_table(path: Path) -> TextTable:
     raw = path.read_bytes()
     if not raw.strip():
         raise ValueError(f"{path} is empty; pass a CSV file with a header and rows of numbers")
-    numbered = [
-        (line, text) for line, text in enumerate(_decode(path, raw).splitlines(keepends=True), 1) if text.strip()
-    ]
+    # All kinds of line ends, and nothing else that `str.splitlines` takes for one.
+    lines = io.StringIO(_decode(path, raw), newline=None)
+    numbered = [(line, text) for line, text in enumerate(lines, 1) if text.strip()]
     comments = [(line, text) for line, text in numbered if text.lstrip().startswith("#")]
     content = [(line, text) for line, text in numbered if not text.lstrip().startswith("#")]
     if not content:

@@ -13,6 +13,7 @@ import numpy as np
 from paramax import NonTrainable
 
 from fsplaplace._version import __version__
+from fsplaplace.arguments import check_squares
 from fsplaplace.cli._columns import Column
 from fsplaplace.experiments import read_record, write_record
 from fsplaplace.networks import MLP, Units
@@ -105,6 +106,7 @@ def read_description(folder: Path) -> dict[str, Any]:
             and (name.endswith("mean") or min(values) > 0)
         ):  # fmt: skip
             raise ValueError(f"{path}: {name} is not {size} number(s); fit again")
+        check_squares(np.asarray(values, dtype=float), f"{path}: {name}")
     return described
 
 

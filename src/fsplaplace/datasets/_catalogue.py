@@ -187,6 +187,8 @@ def _table(file: str, sha256: str, source: str, target: str, units: str, descrip
 
 _UCI = "https://archive.ics.uci.edu/dataset/"
 
+_COLLECTION = "As in the collection uci_datasets of T. Evans, where some features are standardised."
+
 CATALOGUE = {
     "co2": _CO2,
     "gulfdrifters": _GULFDRIFTERS,
@@ -291,5 +293,41 @@ CATALOGUE = {
         "YearPredictionMSD: 1,176 songs, 90 timbre features.",
         "Subset: 1,176 of 515,345 rows, not a random sample; meant as out-of-distribution inputs. Scores are "
         "not comparable with published ones on the full set.",
+    ),
+    "parkinsons": _table(
+        "parkinsons",
+        "3aa8cd9208d7f700e2608d182a2d62bbdee099df55cf22e0b90a2bb036b25b64",
+        _UCI + "189/parkinsons+telemonitoring",
+        "disease score",
+        "as in the collection",
+        "Parkinsons telemonitoring: 5,875 voice recordings, 20 features.",
+        _COLLECTION,
+    ),
+    "sml": _table(
+        "sml",
+        "287d735d3c15d26bb3c968bcd4650cb736c57521d4a6c8142372b63b09da5ed7",
+        _UCI + "274/sml2010",
+        "indoor temperature",
+        "as in the collection",
+        "SML2010: 4,137 readings in a house, 26 features.",
+        _COLLECTION,
+    ),
+    "pumadyn32nm": _table(
+        "pumadyn32nm",
+        "bb0141010b60826450415744f51c310211835bc9d462a8a242b4dcd0b64b35d9",
+        "https://www.cs.toronto.edu/~delve/data/pumadyn/desc.html",
+        "acceleration of a joint",
+        "as in the collection",
+        "Dynamics of a robot arm: 8,192 simulated states, 32 features.",
+        _COLLECTION,
+    ),
+    "bike": _table(
+        "bike",
+        "a91ee186dcc206cd1b40c80a2d2aca2e4b7f01c8da7d41787b685363959152ed",
+        _UCI + "275/bike+sharing+dataset",
+        "rides in an hour",
+        "as in the collection",
+        "Bike sharing: 17,379 hours, 17 features.",
+        f"{_COLLECTION} The last two features, x15 and x16, are parts of the target: leave them out.",
     ),
 }

@@ -1,6 +1,7 @@
 """scikit-learn estimators: a kernel, a network and data in; predictions with uncertainty out."""
 
 from fsplaplace.estimators._classifier import FSPClassifier as FSPClassifier
+from fsplaplace.estimators._effort import FitPlan as FitPlan
 from fsplaplace.estimators._kernels import KERNELS as KERNELS
 from fsplaplace.estimators._kernels import Columns as Columns
 from fsplaplace.estimators._kernels import kernel_by_name as kernel_by_name

@@ -16,7 +16,7 @@ from fsplaplace.networks import Model
 from fsplaplace.prior import Prior
 
 # Context points of one training step; more of them make the step slow before they make it better.
-_MOST_STEP_CONTEXT = 100
+MOST_STEP_CONTEXT = 100
 # Beyond this many rows training takes minibatches.
 _MOST_FULL_BATCH = 1024
 _BATCH = 512
@@ -48,7 +48,7 @@ def approximate(
     )
     fitted = posterior.likelihood
     if method == "fsp-laplace" and isinstance(likelihood, Gaussian) and isinstance(fitted, Gaussian):
-        # The noise may have grown.
+        # The noise may have changed.
         likelihood = eqx.tree_at(lambda tree: tree.log_scale, likelihood, fitted.log_scale)
     return dataclasses.replace(posterior, likelihood=likelihood)
 
@@ -59,12 +59,12 @@ def _options(method: str, steps: int, num_context: int, rows: WeightedRows) -> d
         case "fsp-laplace":
             return {
                 **training,
-                "num_context": min(num_context, _MOST_STEP_CONTEXT),
+                "num_context": min(num_context, MOST_STEP_CONTEXT),
                 "num_posterior_context": num_context,
                 "cover": throughout(np.unique(rows.X, axis=0)),
             }
         case "fvi" | "gfsvi":
-            return {**training, "num_context": min(num_context, _MOST_STEP_CONTEXT)}
+            return {**training, "num_context": min(num_context, MOST_STEP_CONTEXT)}
         case "map":
             return training
         case "ensemble":
@@ -79,4 +79,9 @@ def _options(method: str, steps: int, num_context: int, rows: WeightedRows) -> d
 
 
 def _training(steps: int, rows: WeightedRows) -> dict:
-    return {"steps": steps, "batch_size": _BATCH if rows.X.shape[0] > _MOST_FULL_BATCH else None}
+    return {"steps": steps, "batch_size": batch_size(rows.X.shape[0])}
+
+
+def batch_size(num_rows: int) -> int | None:
+    """Rows of a training step; None for all."""
+    return _BATCH if num_rows > _MOST_FULL_BATCH else None

@@ -27,13 +27,18 @@ class FSPClassifier(ClassifierMixin, FSPEstimator):
     Gaussian stand-ins for the labels (`fsplaplace.tuning.dirichlet_labels`).
 
     Args:
-        kernel, ard, network, method, steps, num_context, fit_prior, random_state, progress: as in `FSPRegressor`; a
+        kernel, ard, effort, network, method, steps, num_context, fit_prior, random_state, progress: as in `FSPRegressor`; a
             network of your own needs one output for two classes, one per class for more.
         standardize: inputs to mean 0 and standard deviation 1.
 
     Attributes:
         classes_: the labels, sorted: the columns of `predict_proba`.
         posterior_, prior_, prior_report_, verdict_, held_, log_evidence_, feature_relevance_, input_scale_, n_features_in_, feature_names_in_: as in `FSPRegressor`.
+
+    Examples:
+        >>> classifier = fsp.FSPClassifier(kernel="rbf", network=(20,), steps=20, num_context=50, fit_prior=False)
+        >>> classifier.fit(X, np.where(y > 0, "up", "down")).predict_proba(X).shape
+        (20, 2)
     """
 
     @checked

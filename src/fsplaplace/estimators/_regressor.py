@@ -25,24 +25,31 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
     r"""A neural network with a Gaussian-process prior over functions, for regression.
 
     Inputs and targets are standardised; kernel and noise maximise the marginal likelihood; a network whose features
-    match the kernel is trained under that prior; its Laplace posterior gives the uncertainty. Where the network's features
-    miss some of the kernel, the noise grows to what their evidence prefers.
+    match the kernel is trained under that prior; its Laplace posterior gives the uncertainty. The noise follows the evidence
+    of the network's features where that differs from the kernel's. Of more than 2,000 rows a tenth (at most 500) are held out
+    of the training to choose the mean, the noise and what becomes of prior variance that the network cannot hold.
 
     Args:
         kernel: "rbf", "matern12", "matern32", "matern52", "rational_quadratic", "periodic", "linear"; sums and products of
             these such as "linear + periodic(1) * rbf", whose numbers are in the units of the columns (a period, else a length
             scale) and are kept, and which may name columns, as in `rbf("age")`; or a GPJax kernel.
         ard: one length scale per input.
+        effort: what `network`, `steps` and `num_context` are where they are left out; `plan(X)` says what a fit will cost.
+            "fast": two layers of 50, 2,000 steps, 1,000 context points. "normal": the same up to 2,000 rows; beyond, two
+            layers of 100 and a step for each row, at most 10,000. "thorough": two layers of 100 and 5,000 steps; beyond
+            2,000 rows two layers of 200, a step for each row up to 20,000, and every training input, up to 10,000, in the
+            context.
         network: widths of the hidden layers; "auto" for two layers of 50 to 200, the narrowest that is large enough for the
             fitted prior (see `fsplaplace.holds`); or any network that `fsplaplace.as_model` accepts, with one output per target.
         method: "fsp-laplace", or a method it is compared with: "gp", "sparse-gp", "map", "ensemble", "laplace", "kfac",
             "diagonal", "last-layer", "fvi", "gfsvi".
-        steps: of the optimiser.
-        num_context: points at which the prior is enforced, half of them training inputs where there are enough.
+        steps: of the optimiser; by `effort` if None.
+        num_context: points at which the prior is enforced, half of them training inputs where there are enough; by `effort` if
+            None.
         standardize: inputs and targets to mean 0 and standard deviation 1. Without, kernel parameters are in your
             units.
         fit_prior: fit kernel and noise; False keeps the kernel as given and takes a noise of a tenth of the targets'
-            standard deviation, or more where the evidence prefers it.
+            standard deviation, or what the evidence prefers.
         random_state: a number for results that repeat.
         progress: a line for each phase with its time and what was chosen, and progress bars in a terminal.
 
@@ -127,6 +134,29 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
             )
         first, second, *rest = [*super()._said(), ""]
         return [line for line in (first, second, *said, *rest) if line]
+
+    @checked
+    def condition(self, X: Any, y: Any) -> "FSPRegressor":
+        """A new regressor that knows these rows as well, in milliseconds: kernel, noise, network and units stay as they are.
+
+        Equal to a new fit of the last, linear step on all rows (`Posterior.condition`); many rows far from the first call for a
+        new `fit`. This regressor does not change.
+        """
+        check_is_fitted(self)
+        self._check_readable(X=X, y=y)
+        X, y = map(np.asarray, self._validated(X, y, reset=False, y_numeric=True, multi_output=True))
+        if y.shape[1:] != self._target_shape:
+            raise ValueError(
+                f"FSPRegressor.condition: y has shape {y.shape}, but the first y had {('n', *self._target_shape)}; pass as many targets"
+            )
+        if not isinstance(self.posterior_, Posterior):
+            raise ValueError(f"FSPRegressor.condition: method={self.method!r} cannot; use 'fsp-laplace', or fit anew")
+        targets = self.target_scale_.apply(y.astype(np.float64).reshape(len(y), -1))
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        other.posterior_ = self.posterior_.condition(self.input_scale_.apply(X), targets)
+        other._counts = (self._counts[0] + len(y), self._counts[1] + len(y))
+        return other
 
     @checked
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False):

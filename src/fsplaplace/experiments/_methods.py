@@ -43,7 +43,7 @@ def fit_fsp(
     """
     optimizer = None if learning_rate is None else optax.adam(learning_rate)
     fitted = fit_posterior(
-        model, prior, likelihood, context, X, y, key=key, context_points=context_points, grow_noise=False,
+        model, prior, likelihood, context, X, y, key=key, context_points=context_points, fit_noise=False,
         # Keys as in the results that were published.
         training={"key": key, "steps": steps, "num_context": num_context, "batch_size": batch_size, "progress": False,
                   "optimizer": optimizer},

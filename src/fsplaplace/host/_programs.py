@@ -18,6 +18,11 @@ def cache_programs(directory: Path | str | None = None) -> None:
     Call it before the first `train`, `laplace` or `predict`. Most of a first call is compilation: with the programs of an
     earlier process a posterior of the sine task takes a third of the time (`benchmarks/results/peers.md`). Programs belong
     to a version of JAX and a kind of processor, and are compiled anew for others; the directory may be deleted at any time.
+
+    Examples:
+        >>> fsp.cache_programs(directory / "programs")
+        >>> (directory / "programs").is_dir()
+        True
     """
     directory = user_programs() if directory is None else Path(directory).expanduser()
     try:

@@ -115,7 +115,7 @@ def _register_all() -> None:
         register(kind, name=f"fsplaplace.kernels.{kind.__name__}")
     for kind in (
         likelihoods.Gaussian, likelihoods.HeteroscedasticGaussian, likelihoods.Bernoulli, likelihoods.Categorical,
-        likelihoods.Poisson, likelihoods.FromLogDensity,
+        likelihoods.Poisson, likelihoods.StudentT, likelihoods.FromLogDensity,
     ):  # fmt: skip
         register(kind, name=f"fsplaplace.likelihoods.{kind.__name__}")
     for kind in (Prior, Diagnostics, Later, Ratio, Stage, Verdict, History):

@@ -30,22 +30,22 @@ class Enforced(NamedTuple):
     columns: Float[np.ndarray, "k r"]
 
 
-def enforced(problem: Problem, columns: Float[np.ndarray, "m q r"]) -> Enforced | None:
+def enforced(problem: Problem, columns: Float[np.ndarray, "m q r"], *, beside: int) -> Enforced | None:
     """The rows of what operators see, at most 500; None if none fit, or the kernel can be taken through none of them.
 
     Args:
         problem: the problem.
         columns: B, the prior's factor at the context points.
+        beside: rows of the Jacobian that are in memory at the same time.
     """
     kinds = [kind for kind in problem.observed if kind.stated and not kind.of_values]
     if not kinds:
         return None
     factor = columns.reshape(-1, columns.shape[2])
     own = np.sqrt(np.mean(moments.variance(problem.prior, problem.context)))
-    # The Jacobian of all rows in the weights' dtype and in float64, beside that of the context and of what is judged.
+    # In the weights' dtype and in float64.
     fits = problem.budget / (problem.model.num_params * (8 + itemsize(problem.model.dtype)))
-    spare = int(fits) - factor.shape[0] - 3 * _choices.MOST_POINTS * problem.prior.num_outputs
-    most = min(_choices.MOST_ENFORCED, spare) // sum(kind.num_outputs for kind in kinds)
+    most = min(_choices.MOST_ENFORCED, int(fits) - beside) // sum(kind.num_outputs for kind in kinds)
     if most < 1:
         return None
     rows, targets = [], []

@@ -13,7 +13,9 @@ from numpy.typing import ArrayLike
 from fsplaplace.context import Sampler, throughout
 from fsplaplace.host import host_generator, phase
 from fsplaplace.laplace import _choices
+from fsplaplace.laplace._choices import Options
 from fsplaplace.laplace._diagnostics import VerdictWarning
+from fsplaplace.laplace._held_out import LabelledRows, judge
 from fsplaplace.laplace._laplace import laplace
 from fsplaplace.laplace._posterior import Posterior
 from fsplaplace.likelihoods import Gaussian, Likelihood
@@ -48,7 +50,8 @@ def fit_posterior(
     context_points: ArrayLike | None = None,
     num_points: int = 1000,
     cover: Sampler | None = None,
-    grow_noise: bool = True,
+    fit_noise: bool = True,
+    hold_out: bool = True,
     training: Mapping[str, Any] | None = None,
     approximation: Mapping[str, Any] | None = None,
 ) -> Fitted:
@@ -65,41 +68,66 @@ def fit_posterior(
         context_points: of the posterior, instead of those chosen here; `laplace` adds training inputs to them.
         num_points: see `choose_context_points`.
         cover: see `choose_context_points`.
-        grow_noise: take the Gaussian noise that the evidence prefers if it is larger by a tenth or more: features that
-            miss some of the kernel cannot follow the data as closely as the kernel's own evidence says.
+        fit_noise: take the Gaussian noise that the evidence of the features prefers if it differs by a tenth or more:
+            features that miss some of the kernel cannot follow the data as closely as the kernel's own evidence says, and a
+            kernel that was fitted to a part of many rows can have too much noise.
+        hold_out: of more than 2,000 targets with Gaussian noise, hold a tenth of the rows (at most 500) out of the training
+            and let their log predictive density choose the mean, the treatment of missed variance and the noise, unless
+            they are given in `approximation`. The posterior is then that of all rows.
         training: options of `fsplaplace.train`.
         approximation: options of `fsplaplace.laplace`.
 
-    Time: that of the two; the approximation is made twice if the noise grows.
+    Time: that of the two; the approximation is made twice if the noise changes, three times with rows held out.
     """
     train_key, points_key, laplace_key = jr.split(key, 3)
     options = dict(approximation or {})
     if context_points is None:
         context_points = choose_context_points(X, num_points, key=points_key, cover=cover)
         options = {"include_training": False, **options}
+    everything = LabelledRows(X, y, likelihood)
+    hold_out = hold_out and options.get("form", "covariance") == "covariance"
+    parts = everything.parts(host_generator(points_key)) if hold_out else None
+    rows = everything if parts is None else parts.kept
     with phase("training") as chose:
-        trained = train(model, prior, likelihood, context, X, y, **{"key": train_key, **(training or {})})
+        trained = train(
+            model, prior, rows.likelihood, context, rows.X, rows.y, **{"key": train_key, **(training or {})}
+        )
         chose(trained.history.summary)
 
-    def approximate(likelihood: Likelihood, **more) -> Posterior:
+    def approximate(rows: LabelledRows, noise_factor: float = 1.0, **more) -> Posterior:
+        likelihood = rows.with_scale_of(trained.likelihood)
+        if noise_factor != 1.0 and isinstance(likelihood, Gaussian):
+            likelihood = likelihood.scaled(noise_factor)
         return laplace(
-            trained.model, prior, likelihood, X, y,
+            trained.model, prior, likelihood, rows.X, rows.y,
             **{"context_points": context_points, "key": laplace_key, **options, **more},
         )  # fmt: skip
 
-    likelihood = trained.likelihood
     with phase("posterior") as chose:
         with warnings.catch_warnings():
             # It is said once, about the posterior that is returned.
             warnings.simplefilter("ignore", VerdictWarning)
-            posterior = approximate(likelihood)
-        factor = posterior.diagnostics.noise_factor
-        if grow_noise and isinstance(likelihood, Gaussian) and factor is not None and factor > _choices.MORE_NOISE:
-            posterior = approximate(likelihood.scaled(factor), missed_as_noise=posterior.diagnostics.missed_as_noise)
-        else:
-            posterior.verdict.warn()
+            if parts is None:
+                posterior = approximate(everything)
+                found = posterior.diagnostics
+                if fit_noise and found.noise_factor is not None and _differs(found.noise_factor):
+                    posterior = approximate(everything, found.noise_factor, missed_as_noise=found.missed_as_noise)
+            else:
+                best = judge(
+                    lambda missed: approximate(parts.kept, mean="refined", missed_as_noise=missed),
+                    LabelledRows(parts.held.X, parts.held.y, parts.held.with_scale_of(trained.likelihood)),
+                    Options(options.get("mean", "auto"), missed_as_noise=options.get("missed_as_noise")),
+                    fit_noise=fit_noise,
+                )
+                factor = best.noise_factor if _differs(best.noise_factor) else 1.0
+                posterior = approximate(everything, factor, mean=best.mean, missed_as_noise=best.missed_as_noise)
+        posterior.verdict.warn()
         chose(posterior.diagnostics.summary)
     return Fitted(trained, posterior, np.asarray(context_points))
+
+
+def _differs(factor: float) -> bool:
+    return not 1 / _choices.OTHER_NOISE <= factor <= _choices.OTHER_NOISE
 
 
 def choose_context_points(

@@ -67,15 +67,36 @@ class LinearModel(eqx.Module):
         # Inside the root nothing is zero, also where a branch is not taken: its derivative would be infinite.
         # A kernel that cannot be taken through an operator states nothing.
         stated = jnp.where(jnp.isnan(stated), implied, stated)
-        above = implied > stated
-        shrink = jnp.where(above, jnp.sqrt(jnp.where(above, stated / jnp.where(above, implied, 1.0), 1.0)), 1.0)
-        unexplained = jnp.maximum(stated - implied, 0.0)
+        correlation = self._correlation_with_region(x, stated)
+        told = correlation**2 * stated
+        above = implied > told
+        # The correlation is outside the root, because it may be zero; a root beyond 1e6 would be of features that are.
+        excess = jnp.where(above, jnp.minimum(stated / jnp.where(above, implied, 1.0), 1e12), 1.0)
+        shrink = jnp.where(above, correlation * jnp.sqrt(jnp.where(excess > 0, excess, 1.0)) * (excess > 0), 1.0)
+        unexplained = jnp.maximum(told - implied, 0.0)
         if not self.missed_as_noise:
             seen_by_data = jnp.where(implied > 0, carried / jnp.where(implied > 0, implied, 1.0), 1.0)
             unexplained = unexplained * jnp.minimum(seen_by_data, 1.0)
-        # The network's own mean is moved only by data that came after it.
-        mean = (self.prior.mean_at(x) if self.refined else network) + shrink * moved
-        return Local(mean, shrink[:, :, None] * features, unexplained)
+        mean = self.prior.mean_at(x)
+        if not self.refined:
+            # The network's own mean is moved only by data that came after it.
+            mean = mean + correlation * (network - mean)
+        return Local(mean + shrink * moved, shrink[:, :, None] * features, unexplained + (stated - told))
+
+    def _correlation_with_region(self, x, stated: Float[Array, "n q"]) -> Float[Array, "n q"]:
+        r"""$\rho(x)$, the prior's correlation between an input and the nearest point of the box of the context points: 1 inside.
+
+        Outside, the features are whatever the network's saturation makes of them. They may carry $\rho^2 k$ of the variance k, so
+        that the prior returns with the distance as its kernel says. Of what operators see nothing is taken away.
+        """
+        if not isinstance(self.prior, Prior):
+            return jnp.ones_like(stated)
+        flat, points = (values.reshape(values.shape[0], -1) for values in (x, self.context_points))
+        nearest = jnp.clip(flat, jnp.min(points, axis=0), jnp.max(points, axis=0))
+        outside = jnp.any(nearest != flat, axis=1, keepdims=True)
+        # Inside, any other point will do: the derivative of a distance of zero could be infinite.
+        found = self.prior.correlation(flat, jnp.where(outside, nearest, flat + 1.0))
+        return jnp.where(outside, jnp.clip(found.astype(stated.dtype), 0.0, 1.0), 1.0)
 
     def noise_variance(self, local: "Local") -> Float[Array, "n t"] | None:
         """Variance of new targets around the function."""

@@ -9,10 +9,12 @@ import functools
 import warnings
 from collections.abc import Sequence
 
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Bool, Float
 
-from fsplaplace.host import to_device
+from fsplaplace.host import in_float64, to_device
 from fsplaplace.laplace._data import Part, Rows, read_rows
 from fsplaplace.likelihoods import Likelihood, Noise
 from fsplaplace.networks import Model, PointFunction
@@ -129,19 +131,35 @@ def _observed(
 
 
 def warn_if_outside(kind: Observed, points: Float[np.ndarray, "m ..."]) -> None:
-    """Say if what an operator sees lies outside the box of the context points, where the prior is not enforced."""
+    """Say if an operator looks outside the box of the context points, where the prior is not enforced."""
     if kind.of_values:
         return
     flat, inputs = (each.reshape(len(each), -1) for each in (points, kind.data.held().inputs))
-    lower, upper = np.min(flat, axis=0), np.max(flat, axis=0)
-    outside = np.any((inputs < lower) | (inputs > upper), axis=1)
+    box = np.min(flat, axis=0), np.max(flat, axis=0)
+    outside = np.any((inputs < box[0]) | (inputs > box[1]), axis=1)
+    outside |= np.asarray(_looks_outside(kind, box))
     if np.any(outside):
         warnings.warn(
-            f"laplace: {kind.name}: {int(np.sum(outside))} of {len(inputs)} inputs lie outside the context region, where the prior "
-            "is not enforced; pass context_points that cover them",
+            f"laplace: {kind.name}: {int(np.sum(outside))} of {len(inputs)} inputs lie, or reach, outside the context region, where "
+            "the prior is not enforced; pass context_points that cover them",
             UserWarning,
             stacklevel=4,
         )
+
+
+@in_float64
+def _looks_outside(kind: Observed, box) -> Bool[Array, " n"]:
+    """Where the operator sees a function that is 1 outside the box and 0 within: averages and differences reach beyond x."""
+    lower, upper = (jnp.asarray(bound, float) for bound in box)
+
+    def beyond(x):
+        flat = x.reshape(-1)
+        return jnp.full(kind.prior.num_outputs, jnp.any((flat < lower) | (flat > upper)), x.dtype)
+
+    def looks(x):
+        return jnp.any(kind.operator.derivative(beyond)(x) != 0)
+
+    return jax.jit(jax.vmap(looks))(jnp.asarray(kind.data.held().inputs, float))
 
 
 def all_inputs(kinds: Sequence[Observed]) -> Rows:

@@ -43,6 +43,7 @@ from fsplaplace.training import is_stated, settle
 _FEW_ROWS, _ROWS_MULTIPLE = 256, 16
 # Numbers of such a Jacobian for each output: 32 MB of doubles.
 _LARGEST_ROWS = 2**22
+_WHOSE_LIKELIHOOD = "Posterior.{}: likelihood is None, but the posterior's own is of values; pass the likelihood of what the operator sees"
 
 
 class Prediction(eqx.Module):
@@ -105,8 +106,10 @@ class Posterior(eqx.Module):
 
     Functions are $m(x) + a(x) J(x) S \epsilon + \sqrt{u(x)}\, \eta(x)$ with $\epsilon \sim \mathcal N(0, I)$ and $\eta$ white. The
     features imply a prior variance $i(x)$ where the kernel states $k(x)$: $a = \min(1, \sqrt{k / i})$ takes away what they
-    have too much, between context points and outside the region, and $u$ is what remains of the variance
-    $\max(0, k - i)$ that they miss. So prior variances are exact, and the posterior's are never larger, at any input.
+    have too much between context points, and $u$ is what remains of the variance $\max(0, k - i)$ that they miss. Outside the
+    box of the context points they carry at most $\rho^2 k$, where $\rho(x)$ is the prior's correlation with the nearest point of
+    the box: the prior returns as its kernel says. So prior variances are exact, and the posterior's are never larger, at any
+    input.
 
     The mean $m(x)$ is the refined one, $\mu(x) + a(x) J(x) s$, or the network's own output, $f(x) + a(x) J(x) s$ with s = 0 until
     `condition` adds data. Both s and S enter through the linear model only: the network at shifted weights is another
@@ -238,10 +241,7 @@ class Posterior(eqx.Module):
         """
         own = likelihood is None
         if own and of is not None:
-            raise ValueError(
-                "Posterior.condition: likelihood is None, but the posterior's own is of values; pass the likelihood of what "
-                "the operator sees"
-            )
+            raise ValueError(_WHOSE_LIKELIHOOD.format("condition"))
         chosen = self.likelihood if likelihood is None else likelihood
         if own and type(chosen).rows(chosen, slice(0, 1)) is not chosen:
             raise ValueError(
@@ -255,7 +255,9 @@ class Posterior(eqx.Module):
         return dataclasses.replace(self, later=found.later, log_evidence=self.log_evidence + found.log_evidence)
 
     @checked
-    def leave_one_out(self, X: ArrayLike, y: ArrayLike, likelihood: Likelihood | None = None) -> LeaveOneOut:
+    def leave_one_out(
+        self, X: ArrayLike, y: ArrayLike, likelihood: Likelihood | None = None, *, of: Operator | Callable | None = None
+    ) -> LeaveOneOut:
         """Each datum as all others predict it: means, variances and log densities in closed form, for Gaussian likelihoods.
 
         Equals a new fit of the linear model for every datum, with the same features. If the mean is the network's, that is
@@ -265,19 +267,22 @@ class Posterior(eqx.Module):
             X: inputs that the posterior was fitted to or conditioned on, (n, ...); all of them or some.
             y: their targets.
             likelihood: of these targets; the posterior's own by default.
+            of: what was observed there, as in `condition`; then the likelihood must be given.
 
         Time: that of `predict`, and $O(n q^2 (q + r))$; memory: one block of rows.
         """
+        if likelihood is None and of is not None:
+            raise ValueError(_WHOSE_LIKELIHOOD.format("leave_one_out"))
         chosen = self.likelihood if likelihood is None else likelihood
-        x = _check_inputs(self, X, argument="X")
-        q = self.prior.num_outputs
+        x, linear = _check_inputs(self, X, argument="X"), _through(self, of)
+        q = self.prior.num_outputs if of is None else linear.model.num_outputs(x)
         targets = _check_targets(y, chosen, x.shape[0], q, self.scale.dtype, caller="leave_one_out")
         if chosen.noise((x.shape[0], q)) is None:
             raise ValueError(
                 f"Posterior.leave_one_out: {type(chosen).__name__} has no closed form; fit without the datum, or use Gaussian"
             )
         size, found = rows_of_data(24 * q * self.scale.shape[0], resolve_budget(None), num_rows=x.shape[0]), []
-        linear, inputs = self._linear_model, np.asarray(x)
+        inputs = np.asarray(x)
         for start in range(0, x.shape[0], size):
             part = slice(start, start + size)
             local = _local(linear, to_device(inputs[part]))

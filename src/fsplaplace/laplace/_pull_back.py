@@ -91,7 +91,7 @@ def _dense(task: Task) -> PulledBack:
     outputs, jacobian = outputs[:count], jacobian[: count * q]
     judged, size = _rows_of(joined.at["judged"], q), task.matrix.shape[0]
     units = _row_units(jacobian, size, q)
-    rows, also = _Rows(jacobian, units, judged), enforced(problem, task.columns)
+    rows, also = _Rows(jacobian, units, judged), enforced(problem, task.columns, beside=_beside_dense(task))
     # Values are the first kind, so that rows of what operators see follow those of all values.
     for part in parts:
         if not part.kind.of_values:
@@ -162,7 +162,7 @@ def _normal_equations(task: Task) -> PulledBack:
     model, budget, targets = problem.model, problem.budget, task.matrix
     judged = np.concatenate([block for _, block in jacobian_blocks(model, task.reference.points, budget=budget)])
     blocks = jacobian_blocks(model, problem.context, budget=budget)
-    also = enforced(problem, task.columns)
+    also = enforced(problem, task.columns, beside=_beside_dense(task))
     solution = normal_equations(
         itertools.chain(
             ((block, targets[rows.start * q : rows.stop * q]) for rows, block in blocks),
@@ -185,13 +185,29 @@ def _golub_kahan(task: Task) -> PulledBack:
     passes = _choices.golub_kahan_passes(task.options.passes, rank, model.num_params, m * q)
     _cost.check_golub_kahan(model, context, m * q, rank, passes, budget, caller="laplace")
 
+    # The basis holds that many vectors of weights.
+    also = enforced(problem, task.columns, beside=(passes + 1) * rank)
+
     def forward(x):
         return lambda rows: push_forward(model, x, rows, budget=budget).reshape(x.shape[0] * q, -1)
 
+    def solved_for(rows):
+        values = forward(context)(rows)
+        if also is None:
+            return values
+        return to_device(np.concatenate([np.asarray(values), also.jacobian @ np.asarray(rows).T]))
+
+    def transpose(cotangents):
+        of_values = pull_back(model, context, cotangents[: m * q].reshape(m, q, -1), budget=budget)
+        if also is None:
+            return of_values
+        return to_device(np.asarray(of_values) + np.asarray(cotangents)[m * q :].T @ also.jacobian)
+
+    targets = task.matrix if also is None else np.concatenate([task.matrix, also.columns])
     solution = block_golub_kahan(
-        forward(context),
-        lambda cotangents: pull_back(model, context, cotangents.reshape(m, q, -1), budget=budget),
-        to_device(task.matrix, model.dtype),
+        solved_for,
+        transpose,
+        to_device(targets, model.dtype),
         passes=passes,
         deltas=task.ridges,
         probe=(forward(task.reference.points), task.reference.covariance_error) if len(task.ridges) > 1 else None,
@@ -199,7 +215,7 @@ def _golub_kahan(task: Task) -> PulledBack:
     # What was reached at the context points is not computed again.
     reached = View(
         np.asarray(model(to_device(places.context)), dtype=np.float64),
-        solution.reached.reshape(m, q, -1)[evenly(np.arange(m), _choices.MOST_POINTS)],
+        solution.reached[: m * q].reshape(m, q, -1)[evenly(np.arange(m), _choices.MOST_POINTS)],
     )
     others: dict[Name, View] = {
         "guard": view(model, places.guard, solution.rows, budget=budget),
@@ -208,7 +224,12 @@ def _golub_kahan(task: Task) -> PulledBack:
     }
     seen = _assembled(places, {"context": reached, **others})
     treatment = _treatment(task, solution.rows)
-    return PulledBack(solution.rows, seen, task.misfit(solution.reached), solution.delta, treatment)
+    return PulledBack(solution.rows, seen, task.misfit(solution.reached[: m * q]), solution.delta, treatment)
+
+
+def _beside_dense(task: Task) -> int:
+    """Rows of the Jacobian at the context points and at what is judged."""
+    return task.matrix.shape[0] + 3 * _choices.MOST_POINTS * task.columns.shape[1]
 
 
 def _treatment(task: Task, directions: Float[Array, "r p"]) -> Treatment:

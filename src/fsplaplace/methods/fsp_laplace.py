@@ -25,8 +25,10 @@ class FSPLaplace(Method):
             `num_posterior_context` in all.
         num_posterior_context: see `context_points`.
         cover: see `context_points`; by default the context passed to `fit`, or `fsplaplace.context.throughout(X)` without one.
-        grow_noise: take the Gaussian noise that the evidence prefers if it is larger by a tenth or more than the
-            likelihood's.
+        fit_noise: take the Gaussian noise that the evidence of the features prefers if it differs by a tenth or more from
+            the likelihood's.
+        hold_out: of more than 2,000 targets with Gaussian noise, let a tenth of the rows (at most 500), held out of the
+            training, choose the mean, the treatment of missed variance and the noise.
         form: see `fsplaplace.laplace`.
         mean: see `fsplaplace.laplace`.
         rank: see `fsplaplace.laplace`.
@@ -40,7 +42,8 @@ class FSPLaplace(Method):
     context_points: ArrayLike | None = None
     num_posterior_context: int = 1000
     cover: Sampler | None = None
-    grow_noise: bool = True
+    fit_noise: bool = True
+    hold_out: bool = True
     form: Literal["covariance", "precision"] = "covariance"
     mean: Literal["auto", "network", "refined"] = "auto"
     rank: int | None = None
@@ -51,7 +54,7 @@ class FSPLaplace(Method):
         return fit_posterior(
             model, prior, likelihood, default_context(self, context, checked), np.asarray(X), y,
             key=key, context_points=self.context_points, num_points=self.num_posterior_context,
-            cover=self.cover or context, grow_noise=self.grow_noise,
+            cover=self.cover or context, fit_noise=self.fit_noise, hold_out=self.hold_out,
             training={
                 "steps": self.steps, "optimizer": self.optimizer, "batch_size": self.batch_size,
                 "num_context": self.num_context, "validation": self.validation, "progress": progress,

@@ -37,6 +37,12 @@ def match_first_layer(
         key: decides the draw.
         centre: what `fsplaplace.as_model` will subtract from the inputs.
         scale: what it will divide them by.
+
+    Examples:
+        >>> plain = eqx.nn.MLP(1, 1, width_size=30, depth=1, key=jr.key(0))
+        >>> matched = fsp.match_first_layer(plain, prior=prior, context=context, key=jr.key(1))
+        >>> matched.layers[0].weight.shape, bool(jnp.all(matched.layers[1].weight == plain.layers[1].weight))
+        ((30, 1), True)
     """
 
     def first(tree):

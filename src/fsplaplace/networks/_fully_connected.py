@@ -7,6 +7,7 @@ import equinox as eqx
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
+from numpy.typing import ArrayLike
 from paramax import NonTrainable, unwrap
 
 from fsplaplace.context import Sampler
@@ -46,6 +47,7 @@ def fully_connected(
     num_outputs: int | None,
     *,
     key: PRNGKeyArray,
+    output_scale: ArrayLike | None = None,
 ) -> MLP:
     """See `mlp`."""
     check_fits(max(hidden), 16, "mlp: a width of hidden", power=2)
@@ -53,7 +55,7 @@ def fully_connected(
     pool = pool_of(context, hidden[0], key)
     width = num_outputs or prior.num_outputs
     layers = tuple(_linear(*size, generator) for size in itertools.pairwise((pool.shape[1], *hidden, width)))
-    units = units_of(prior, pool, width, layers[0].weight.dtype)
+    units = units_of(prior, pool, width, layers[0].weight.dtype, output_scale)
     weight, bias = draw_units(prior, pool, hidden[0], generator).seen(centre=units.centre, scale=units.scale)
     return MLP((with_arrays(layers[0], weight, bias), *layers[1:]), activation, NonTrainable(units))
 

@@ -18,7 +18,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from fsplaplace.host import itemsize, pad_rows, rows_that_fit
-from fsplaplace.networks._model import Model
+from fsplaplace.networks._model import Model, Through
 from fsplaplace.parallel import gather, num_shards, replicate, shard_rows
 
 _Rows = Float[Array, "n ..."] | Float[np.ndarray, "n ..."]
@@ -30,6 +30,8 @@ _MOST_ROWS: dict[Route, int] = {"directions": 4096, "rows": 1024, "convolutions"
 _CONVOLUTION_DIRECTIONS = 4
 # Rows of the Jacobian pay for themselves with this many directions for each, in a network whose rows stay in the cache.
 _DIRECTIONS_PER_ROW = 100
+# The same for a network seen through an operator: a Laplacian's pass costs many of the network's, and a row needs only one.
+_DIRECTIONS_PER_SEEN_ROW = 10
 _LARGEST_ROW = 50_000
 
 
@@ -241,6 +243,7 @@ class Linearisation(NamedTuple):
     Attributes:
         bytes_per_row: kept of the pass of each row.
         convolutional: whether the network has convolutions.
+        through: whether it is seen through an operator.
         num_outputs: q.
         num_params: p.
         itemsize: bytes of one number.
@@ -248,6 +251,7 @@ class Linearisation(NamedTuple):
 
     bytes_per_row: int
     convolutional: bool
+    through: bool
     num_outputs: int
     num_params: int
     itemsize: int
@@ -256,7 +260,8 @@ class Linearisation(NamedTuple):
         """See `route`."""
         if self.convolutional:
             return "convolutions"
-        many = rank >= _DIRECTIONS_PER_ROW * self.num_outputs
+        each = _DIRECTIONS_PER_SEEN_ROW if self.through else _DIRECTIONS_PER_ROW
+        many = rank >= each * self.num_outputs
         return "rows" if many and self.num_outputs * self.num_params <= _LARGEST_ROW else "directions"
 
     def together(self, rank: int) -> int:
@@ -297,6 +302,7 @@ def _linearisation(structure, leaves, row: tuple[int, ...]) -> Linearisation:
     return Linearisation(
         bytes_per_row=max(size(2) - size(1), number),
         convolutional="conv_general_dilated" in str(program),
+        through=isinstance(model.call, Through),
         num_outputs=program.out_avals[0].shape[1],
         num_params=model.num_params,
         itemsize=number,

@@ -38,13 +38,13 @@ class LayerOrder(NamedTuple):
         layers: the first to act comes first.
         hidden_by: the operation that hides the order of the last layers ("scan", for instance), or None.
         every_output: whether each output depends on a layer of the last stage.
-        hidden_width: the most hidden values that a matrix product of data and weights sums over; 0 without hidden layers.
+        fan_in: the most values that a matrix product of data and weights sums over; 0 without such a product.
     """
 
     layers: tuple[Layer, ...]
     hidden_by: str | None
     every_output: bool
-    hidden_width: int
+    fan_in: int
 
 
 def layer_order(model: Model, X: Float[Array, "n ..."] | None = None) -> LayerOrder:
@@ -86,7 +86,7 @@ def layer_order(model: Model, X: Float[Array, "n ..."] | None = None) -> LayerOr
         (walk.met[index].hidden_by for index in last if index in walk.met and walk.met[index].hidden_by), None
     )
     every = all(value.least >= layers[-1].stage for value in outputs)
-    return LayerOrder(layers, hidden, every, walk.hidden_width)
+    return LayerOrder(layers, hidden, every, walk.fan_in)
 
 
 class _Value(NamedTuple):
@@ -112,11 +112,11 @@ class _Meeting(NamedTuple):
 
 
 class _Walk:
-    """One pass through a program; `met` says where data last met each array of weights, `hidden_width` is as in `LayerOrder`."""
+    """One pass through a program; `met` says where data last met each array of weights, `fan_in` is as in `LayerOrder`."""
 
     def __init__(self):
         self.met: dict[int, _Meeting] = {}
-        self.time, self.hidden_width = 0, 0
+        self.time, self.fan_in = 0, 0
 
     def run(self, jaxpr, arguments: Iterable[_Value]) -> list[_Value]:
         values: dict[Any, _Value] = dict(zip(jaxpr.invars, arguments, strict=True))
@@ -144,9 +144,7 @@ class _Walk:
         for index in arrays:
             self.met[index] = _Meeting(stage, self.time, name if loop else None)
         if product:
-            # What sums over the inputs themselves is no hidden layer; inside a loop nobody can tell.
-            if loop or stage > 1:
-                self.hidden_width = max(self.hidden_width, _summed(equation))
+            self.fan_in = max(self.fan_in, _summed(equation))
             return _Value(stage=stage, least=stage)
         # Side by side in one array each part keeps its own stage; elsewhere the parts mix.
         mix = min if name == "concatenate" else max

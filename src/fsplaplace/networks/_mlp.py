@@ -6,6 +6,7 @@ from typing import Literal
 
 import jax.numpy as jnp
 from jaxtyping import Array
+from numpy.typing import ArrayLike
 
 from fsplaplace.arguments import KeyLike, as_key, checked
 from fsplaplace.context import Sampler
@@ -26,6 +27,7 @@ def mlp(
     num_outputs: int | None = None,
     max_weights: int = 200_000,
     noise: float = 0.1,
+    output_scale: ArrayLike | None = None,
 ) -> MLP:
     r"""A fully connected network whose first layer has the prior's length scales and covers the context region.
 
@@ -49,6 +51,8 @@ def mlp(
         num_outputs: width of the output; the prior's by default.
         max_weights: the most weights of a network chosen by "auto".
         noise: standard deviation of the targets' noise, in standard deviations of the prior, for "auto".
+        output_scale: s, one number or one for each output; the prior's standard deviation by default. If the targets vary far less
+            than a fitted prior says, their own standard deviation trains better, as the estimators do.
 
     Time: $O(w^2 d)$ for width w; with "auto" about a third of a second for each width that is tried.
 
@@ -58,19 +62,19 @@ def mlp(
         (1,)
     """
     if isinstance(hidden, str):
-        return _auto(prior, context, activation, num_outputs, max_weights, noise, key=key)
+        return _auto(prior, context, activation, num_outputs, max_weights, noise, key=key, output_scale=output_scale)
     if not hidden or any(width < 1 for width in hidden):
         raise ValueError(f"mlp: hidden is {list(hidden)}; pass at least one width, each 1 or more")
-    return fully_connected(hidden, prior, context, activation, num_outputs, key=as_key(key))
+    return fully_connected(hidden, prior, context, activation, num_outputs, key=as_key(key), output_scale=output_scale)
 
 
-def _auto(prior, context, activation, num_outputs, max_weights, noise, *, key) -> MLP:
+def _auto(prior, context, activation, num_outputs, max_weights, noise, *, key, output_scale) -> MLP:
     if num_outputs not in (None, prior.num_outputs):
         raise ValueError(
             f"mlp: hidden is 'auto' and num_outputs is {num_outputs}, but the prior has {prior.num_outputs} outputs; leave "
             "num_outputs out, or pass widths"
         )
-    network, held = choose_width(prior, context, activation, max_weights, noise, key=key)
+    network, held = choose_width(prior, context, activation, max_weights, noise, key=key, output_scale=output_scale)
     for warning in held.remarks.warnings:
         warnings.warn(f"mlp: {warning}", CapacityWarning, stacklevel=3)
     return network

@@ -18,8 +18,6 @@ from fsplaplace.prior import Prior, moments
 
 # Points of the context region at which the prior's standard deviation is looked up: one tile of its compiled program.
 _MOST_POINTS = 256
-# Standard deviations of outputs that training reaches as fast as any.
-_REACHED = (0.05, 19.0)
 
 
 class Units(eqx.Module):
@@ -58,7 +56,9 @@ class Units(eqx.Module):
         return values + mean.astype(values.dtype)
 
 
-def units_of(prior: Prior, pool: Float[np.ndarray, "k d"], num_outputs: int, dtype) -> Units:
+def units_of(
+    prior: Prior, pool: Float[np.ndarray, "k d"], num_outputs: int, dtype, output_scale: ArrayLike | None = None
+) -> Units:
     """Centre and spread of a region, and mean function and standard deviation of the prior there.
 
     Args:
@@ -66,27 +66,26 @@ def units_of(prior: Prior, pool: Float[np.ndarray, "k d"], num_outputs: int, dty
         pool: points of the region, in float64.
         num_outputs: q; the outputs share one scale if the prior has another number of them.
         dtype: of the network's weights.
+        output_scale: instead of the prior's standard deviation, a number or one for each output.
     """
     spread = np.std(pool, axis=0)
-    variance = np.mean(moments.variance(prior, pool[:_MOST_POINTS]), axis=0)
-    if num_outputs != prior.num_outputs:
-        variance = np.full(num_outputs, np.mean(variance))
+    scale = _prior_std(prior, pool, num_outputs)
+    if output_scale is not None:
+        scale = np.broadcast_to(_positive(output_scale, "output_scale", "mlp"), scale.shape)
     return Units(
         to_device(np.mean(pool, axis=0), dtype),
         to_device(np.where(spread > 0, spread, 1.0), dtype),
-        to_device(_far_from_one(np.sqrt(np.where(variance > 0, variance, 1.0))), dtype),
+        to_device(scale, dtype),
         None if isinstance(prior.mean, Zero) else prior.mean,
     )
 
 
-def _far_from_one(std: Float[np.ndarray, " q"]) -> Float[np.ndarray, " q"]:
-    """Standard deviations that a network cannot reach by itself; 1 for others.
-
-    A fitted prior often has a far larger variance than the data (yacht: 18 target standard deviations): outputs in such
-    units let training move the features 18 times as far, and cost 1.6 nats there.
-    """
-    low, high = _REACHED
-    return np.where((std < low) | (std > high), std, 1.0)
+def _prior_std(prior: Prior, pool: Float[np.ndarray, "k d"], num_outputs: int) -> Float[np.ndarray, " q"]:
+    """Over the region, of each output; 1 where it is zero."""
+    variance = np.mean(moments.variance(prior, pool[:_MOST_POINTS]), axis=0)
+    if num_outputs != prior.num_outputs:
+        variance = np.full(num_outputs, np.mean(variance))
+    return np.sqrt(np.where(variance > 0, variance, 1.0))
 
 
 def in_units(
@@ -121,9 +120,17 @@ class InUnits:
 def _checked(value: ArrayLike | None, name: str, dtype) -> Array | None:
     if value is None:
         return None
+    if name != "centre":
+        return to_device(_positive(value, name, "as_model"), dtype)
     numbers = np.asarray(value, dtype=float)
-    if not np.all(np.isfinite(numbers)) or (name != "centre" and not np.all(numbers > 0)):
-        wanted = "finite numbers" if name == "centre" else "finite positive numbers; 1 for a column that never changes"
-        raise ValueError(f"as_model: {name} is {numbers}; pass {wanted}")
     check_finite(numbers, f"as_model: {name}")
     return to_device(numbers, dtype)
+
+
+def _positive(value: ArrayLike, name: str, caller: str) -> Float[np.ndarray, "..."]:
+    numbers = np.asarray(value, dtype=float)
+    if not (np.all(np.isfinite(numbers)) and np.all(numbers > 0)):
+        raise ValueError(
+            f"{caller}: {name} is {numbers}; pass finite positive numbers; 1 for a column that never changes"
+        )
+    return numbers

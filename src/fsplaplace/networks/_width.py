@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import jax.random as jr
 from jaxtyping import Array, PRNGKeyArray
+from numpy.typing import ArrayLike
 
 from fsplaplace.context import Sampler
 from fsplaplace.host import resolve_budget
@@ -36,6 +37,7 @@ def choose_width(
     noise: float,
     *,
     key: PRNGKeyArray,
+    output_scale: ArrayLike | None = None,
 ) -> Rung:
     """The network that `mlp` makes for "auto", whose arguments these are, and how much of the prior it holds."""
     if isinstance(max_weights, bool) or not max_weights >= 1:
@@ -53,7 +55,7 @@ def choose_width(
             f"mlp: max_weights is {max_weights}, but the narrowest network to choose from, 2x{LADDER[0]}, has "
             f"{sizes[LADDER[0]]}; pass that or more, or the widths yourself"
         )
-    return narrowest(widths, region, prior, context, activation, key=key)
+    return narrowest(widths, region, prior, context, activation, key=key, output_scale=output_scale)
 
 
 def narrowest(
@@ -64,6 +66,7 @@ def narrowest(
     activation: Callable[[Array], Array],
     *,
     key: PRNGKeyArray,
+    output_scale: ArrayLike | None = None,
 ) -> Rung:
     """The narrowest of these networks that is large enough; if none is, the narrowest that is about as good as the best.
 
@@ -74,10 +77,11 @@ def narrowest(
         context: as for `mlp`.
         activation: as for `mlp`.
         key: as for `mlp`, which would draw the same network for these widths.
+        output_scale: as for `mlp`.
     """
     rungs, budget = [], resolve_budget(None)
     for width in widths:
-        network = fully_connected((width, width), prior, context, activation, None, key=key)
+        network = fully_connected((width, width), prior, context, activation, None, key=key, output_scale=output_scale)
         rungs.append(Rung(network, held_by(as_model(network), region, budget=budget)))
         if rungs[-1].held.enough:
             return rungs[-1]

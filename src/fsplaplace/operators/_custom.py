@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from fsplaplace.arguments import checked
 from fsplaplace.host import in_float64
-from fsplaplace.operators._operator import Function, Operator
+from fsplaplace.operators._operator import Around, Function, Operator
 from fsplaplace.operators._outputs import value
 
 # Largest relative departure from linearity in float64, and rows at which operators are tried.
@@ -55,16 +55,14 @@ class Custom(Operator):
         return self.label
 
 
-class Settled(Operator):
+class Settled(Around):
     """An operator with what was found out about it.
 
     Attributes:
-        inner: the operator.
         is_linear: whether it is linear.
         highest: the highest derivative it takes.
     """
 
-    inner: Operator
     is_linear: bool = eqx.field(static=True)
     highest: int = eqx.field(static=True)
 
@@ -80,12 +78,8 @@ class Settled(Operator):
         return self.highest
 
     @property
-    def num_evaluations(self):
-        return self.inner.num_evaluations
-
-    @property
-    def name(self):
-        return self.inner.name
+    def own(self):
+        return True
 
 
 @checked

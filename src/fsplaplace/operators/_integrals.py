@@ -67,8 +67,6 @@ class Integral(Operator):
         return "average" if self.mean else "integral"
 
     def resolve(self, lengthscale, points):
-        if self.nodes is not None:
-            return self
         columns = self._columns(math.prod(points.shape[1:]))
         few = jnp.asarray(points[:: max(1, len(points) // 256)])
         lower, upper = map(np.asarray, jax.vmap(lambda x: self._bounds(x, columns))(few))
@@ -76,6 +74,8 @@ class Integral(Operator):
             raise ValueError(
                 f"operators.{self.name}: a lower bound is not below the upper one at some x; check the functions"
             )
+        if self.nodes is not None:
+            return self
         width = np.max(upper - lower, axis=0)
         periods = float(np.max(width / np.asarray(lengthscale)[list(columns)], initial=0.0))
         nodes = min(_NODES + math.ceil(_NODES_PER_LENGTHSCALE * periods), _MOST_NODES)

@@ -1,6 +1,7 @@
 """What maps a function of one point to another function of one point, and the algebra of such maps."""
 
 import abc
+import dataclasses
 from collections.abc import Callable
 
 import equinox as eqx
@@ -172,22 +173,14 @@ class Composed(_Pair):
         return f"{self.first.name} @ {self.second.name}"
 
 
-class Scaled(Operator):
-    """$a(x) L[f](x)$.
+class Around(Operator):
+    """An operator made of another one, of which it takes what it does not say itself.
 
     Attributes:
-        inner: L.
-        factor: a: a number, one number for each output, or a function of x that gives one of these.
+        inner: the other one.
     """
 
     inner: Operator
-    factor: Array | Callable
-
-    def __call__(self, f):
-        inner, factor = self.inner(f), self.factor
-        if not callable(factor):
-            return lambda x: (values := inner(x)) * factor.astype(values.dtype)
-        return lambda x: factor(x) * inner(x)
 
     @property
     def linear(self):
@@ -207,14 +200,35 @@ class Scaled(Operator):
 
     @property
     def name(self):
+        return self.inner.name
+
+    def resolve(self, lengthscale, points):
+        return dataclasses.replace(self, inner=self.inner.resolve(lengthscale, points))
+
+
+class Scaled(Around):
+    """$a(x) L[f](x)$.
+
+    Attributes:
+        inner: L.
+        factor: a: a number, one number for each output, or a function of x that gives one of these.
+    """
+
+    factor: Array | Callable
+
+    def __call__(self, f):
+        inner, factor = self.inner(f), self.factor
+        if not callable(factor):
+            return lambda x: (values := inner(x)) * factor.astype(values.dtype)
+        return lambda x: factor(x) * inner(x)
+
+    @property
+    def name(self):
         factor = getattr(self.factor, "__name__", "function") if callable(self.factor) else _shown(self.factor)
         return f"{factor} * {self.inner.name}"
 
-    def resolve(self, lengthscale, points):
-        return Scaled(self.inner.resolve(lengthscale, points), self.factor)
 
-
-class Mapped(Operator):
+class Mapped(Around):
     """$h(L[f](x))$; not linear.
 
     Attributes:
@@ -223,7 +237,6 @@ class Mapped(Operator):
         label: the name of h.
     """
 
-    inner: Operator
     function: Callable = eqx.field(static=True)
     label: str = eqx.field(static=True)
 
@@ -236,23 +249,8 @@ class Mapped(Operator):
         return False
 
     @property
-    def order(self):
-        return self.inner.order
-
-    @property
-    def own(self):
-        return self.inner.own
-
-    @property
-    def num_evaluations(self):
-        return self.inner.num_evaluations
-
-    @property
     def name(self):
         return f"{self.label}({self.inner.name})"
-
-    def resolve(self, lengthscale, points):
-        return Mapped(self.inner.resolve(lengthscale, points), self.function, self.label)
 
 
 def _shown(factor: Array) -> str:

@@ -5,31 +5,24 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from fsplaplace.operators._operator import Operator
+from fsplaplace.operators._operator import Around
 
 
-class _AtFunction(Operator):
+class _AtFunction(Around):
     """Something that an operator does next to a function.
 
     Attributes:
-        inner: L.
         base: g, a function of one point.
     """
 
-    inner: Operator
     base: Callable
 
     @property
-    def order(self):
-        return self.inner.order
+    def own(self):
+        return True
 
-    @property
-    def num_evaluations(self):
-        return self.inner.num_evaluations
-
-    @property
-    def name(self):
-        return self.inner.name
+    def resolve(self, lengthscale, points):
+        return self
 
     def _values_and_slopes(self, f, x):
         """$L[g](x)$ and $L'_g[f](x)$."""
@@ -61,6 +54,10 @@ class Tangent(_AtFunction):
 
 class Derivative(_AtFunction):
     r"""$L'_g[f]$: linear in f."""
+
+    @property
+    def linear(self):
+        return True
 
     def __call__(self, f):
         return lambda x: self._values_and_slopes(f, x)[1]

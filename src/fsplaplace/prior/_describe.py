@@ -61,6 +61,12 @@ def describe(
             prior a network holds.
 
     Returns a `Description`: print it. Time $O(n d)$ and a few kernel values.
+
+    Examples:
+        >>> print(fsp.describe(fsp.Prior(RBF(lengthscale=0.5))))
+        Gaussian-process prior, RBF; one output.
+        functions change over a distance of about 0.5; they are infinitely smooth.
+        the mean is zero; 95 % of values lie within 2 of it.
     """
     inputs = None if X is None else _rows(X, "X")
     targets = None if y is None else _rows(np.asarray(y)[:, None] if np.ndim(y) == 1 else y, "y")

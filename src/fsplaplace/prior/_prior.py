@@ -123,6 +123,22 @@ class Prior(eqx.Module):
         blocks = self.blocks
         return blocks.by_output(blocks.diagonal(_flatten(x)))
 
+    def correlation(self, x: Float[Array, "n ..."], y: Float[Array, "n ..."]) -> Float[Array, "n q"]:
+        r"""Correlation of $f(x_i)$ with $f(y_i)$ for n pairs of points, per output; 0 where the function does not vary.
+
+        Time and memory $O(n q)$, $O(n q^2)$ for a multi-output kernel.
+        """
+        blocks = self.blocks
+
+        def pair(one, other):
+            covariance = blocks.gram(one[None], other[None])
+            return blocks.by_output(jnp.diagonal(covariance, axis1=1, axis2=2))[0]
+
+        variance = self.variance(x) * self.variance(y)
+        varies = variance > 0
+        between = jax.vmap(pair)(_flatten(x), _flatten(y))
+        return jnp.where(varies, between / jnp.sqrt(jnp.where(varies, variance, 1.0)), 0.0)
+
     @checked(traceable=True, finite=True)
     def covariance(self, x: Float[Array, "n ..."], y: Float[Array, "m ..."]) -> Float[Array, "n q m q"]:
         r"""$\Sigma(x, y)$ between all points and outputs. Memory $O(n m q^2)$: for small sets."""

@@ -7,6 +7,7 @@ from fsplaplace.training._loop import minimise as minimise
 from fsplaplace.training._observed import is_stated as is_stated
 from fsplaplace.training._observed import observed_rows as observed_rows
 from fsplaplace.training._observed import settle as settle
+from fsplaplace.training._observed import settle_under as settle_under
 from fsplaplace.training._problem import check_problem as check_problem
 from fsplaplace.training._problem import check_types as check_types
 from fsplaplace.training._problem import check_widths as check_widths

@@ -65,11 +65,19 @@ def settle(operator: Operator, model: Model, prior: Prior | None, points: Float[
     weights, needs derivatives that the network or the prior does not have.
     """
     some = np.asarray(points[:: -(-len(points) // _TRIED)])
-    width = int(np.prod(some.shape[1:]))
-    scales = np.full(width, np.inf) if prior is None else _lengthscales(prior, width)
-    found = settled(operator, some, model.num_outputs(some), scales)
+    if prior is None:
+        found = settled(operator, some, model.num_outputs(some), np.full(int(np.prod(some.shape[1:])), np.inf))
+    else:
+        found = settle_under(operator, prior, some)
     _check_network(found, model, some)
-    if prior is not None and found.linear:
+    return found
+
+
+def settle_under(operator: Operator, prior: Prior, points: Float[np.ndarray, "n ..."]) -> Operator:
+    """`settle` without a network: the operator with all that it leaves open, refused if the prior lacks its derivatives."""
+    some = np.asarray(points[:: -(-len(points) // _TRIED)])
+    found = settled(operator, some, prior.num_outputs, _lengthscales(prior, int(np.prod(some.shape[1:]))))
+    if found.linear:
         check_finite_variance(found, prior, some)
     return found
 

@@ -136,8 +136,8 @@ def train(
         also: what was observed of the function besides its values; see `fsplaplace.Observation`.
         steps: optimiser steps.
         optimizer: any Optax optimiser; by default Adam with a step size that falls to 0 along a cosine, from 1e-2, or from
-            0.5 / width if a fully connected network has a hidden layer wider than 50: larger steps cost it the features
-            that match the prior.
+            0.5 / k if a fully connected network has a layer of k > 50 inputs: larger steps cost it the features that match
+            the prior.
         batch_size: rows per step, of each kind of observation, reshuffled every epoch; all rows by default. Rows that do not fill a last batch sit
             out the epoch.
         num_context: context points per step.

@@ -96,6 +96,11 @@ def tune(
     `paramax.non_trainable` are kept.
 
     Time: two Jacobians and one N x N eigenproblem for N context rows, then $O(m^2 q r + r^3)$ per step.
+
+    Examples:
+        >>> tuned = fsp.tune(posterior, X, y, max_steps=3)
+        >>> bool(tuned.posterior.log_evidence >= posterior.log_evidence)
+        True
     """
     began = time.perf_counter()
     if posterior.diagnostics.form != "covariance":
@@ -223,7 +228,7 @@ def tune_and_train(
     for round_key in jr.split(key, rounds):
         fitted = fit_posterior(
             model, prior, likelihood, context, X, y,
-            key=round_key, num_points=_NUM_CONTEXT, grow_noise=False, training={"steps": steps, **train_options},
+            key=round_key, num_points=_NUM_CONTEXT, fit_noise=False, hold_out=False, training={"steps": steps, **train_options},
         )  # fmt: skip
         result = tune(fitted.posterior, X, y)
         model, prior, likelihood = fitted.trained.model, result.prior, result.likelihood

@@ -1,0 +1,93 @@
+"""Rows held out choose what the exact process cannot judge, and the posterior is that of all rows."""
+
+import dataclasses
+from types import SimpleNamespace
+
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from gpjax.kernels import RBF
+
+import fsplaplace as fsp
+from fsplaplace.estimators import weighted
+from fsplaplace.laplace import fit_posterior
+from fsplaplace.laplace._choices import Options
+from fsplaplace.laplace._held_out import Candidate, LabelledRows, judge
+
+
+def rows(count: int, likelihood=None) -> LabelledRows:
+    X = np.linspace(-1.0, 1.0, count)[:, None]
+    return LabelledRows(X, np.sin(3 * X), likelihood or fsp.likelihoods.Gaussian(0.1))
+
+
+def test_rows_are_held_out_only_where_the_exact_process_cannot_see_all():
+    generator = np.random.default_rng(0)
+    assert rows(2000).parts(generator) is None
+    assert rows(3000, fsp.likelihoods.Bernoulli()).parts(generator) is None
+    # A scale for each row is known.
+    assert rows(3000, fsp.likelihoods.Gaussian(np.full((3000, 1), 0.1))).parts(generator) is None
+    for count, held in ((2001, 200), (9000, 500)):
+        parts = rows(count).parts(generator)
+        assert parts is not None
+        assert (len(parts.held.X), len(parts.kept.X)) == (held, count - held)
+        assert {*parts.held.X[:, 0], *parts.kept.X[:, 0]} == {*rows(count).X[:, 0]}
+
+
+def test_rows_without_weight_never_judge():
+    weights = np.ones(4000)
+    weights[2500:] = 0.0
+    table = rows(4000, weighted(fsp.likelihoods.Gaussian(0.1), weights))
+    parts = table.parts(np.random.default_rng(0))
+    assert parts is not None
+    assert len(parts.held.X) == 250
+    assert np.max(parts.held.X) <= table.X[2499]
+    assert parts.kept.likelihood.scale.shape == (3750, 1)
+
+
+@dataclasses.dataclass
+class Stub:
+    """A posterior that predicts constants."""
+
+    network: float
+    refined: float
+    variance: float
+    factor: float
+
+    @property
+    def diagnostics(self):
+        return SimpleNamespace(noise_factor=self.factor)
+
+    def predict(self, x):
+        full = lambda value: jnp.full((len(x), 1), value)  # noqa: E731
+        return SimpleNamespace(map=full(self.network), mean=full(self.refined), variance=full(self.variance))
+
+
+def test_the_candidate_with_the_highest_held_out_density_is_taken():
+    X, y = np.zeros((50, 1)), np.where(np.arange(50) % 2, 0.3, -0.3)[:, None]
+    held = LabelledRows(X, y, fsp.likelihoods.Gaussian(0.1))
+    stubs = {False: Stub(0.0, 1.0, 0.0, 3.0), True: Stub(0.0, 0.0, 4.0, 0.2)}
+    # Residuals have standard deviation 0.3 around 0: three times the stated noise without missed variance is right.
+    assert judge(stubs.__getitem__, held, Options(), fit_noise=True) == Candidate("network", False, 3.0)
+    # The stated noise is too small by 9 in variance, so that wide missed variance is the lesser evil.
+    assert judge(stubs.__getitem__, held, Options(), fit_noise=False).missed_as_noise
+    assert judge(stubs.__getitem__, held, Options(mean="refined"), fit_noise=True).mean == "refined"
+    assert not judge(stubs.__getitem__, held, Options(missed_as_noise=False), fit_noise=True).missed_as_noise
+
+
+@pytest.mark.parametrize("stated", [0.02, 1.0])
+def test_the_noise_follows_the_evidence_in_both_directions(stated):
+    """The truth is 0.2: far below or above what is stated, with few rows and with many."""
+    generator = np.random.default_rng(0)
+    prior, context = fsp.Prior(RBF(lengthscale=0.5)), fsp.context.Uniform(-1.2, 1.2)
+    model = fsp.as_model(fsp.mlp([20], prior=prior, context=context, key=jr.key(0)))
+    for count in (200, 2200):
+        X = generator.uniform(-1, 1, (count, 1)).astype(np.float32)
+        y = np.sin(3 * X[:, 0]) + 0.2 * generator.normal(size=count)
+        fitted = fit_posterior(
+            model, prior, fsp.likelihoods.Gaussian(stated), context, X, y, key=jr.key(1), num_points=60,
+            training={"steps": 100, "num_context": 20, "batch_size": min(count, 256), "progress": False},
+        )  # fmt: skip
+        assert float(fitted.posterior.likelihood.scale) == pytest.approx(0.2, rel=0.15)
+        x = np.linspace(-1, 1, 9)[:, None]
+        np.testing.assert_allclose(fitted.posterior.predict(x).mean[:, 0], np.sin(3 * x[:, 0]), atol=0.12)
