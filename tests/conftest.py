@@ -1,6 +1,7 @@
 """Fixtures shared by the suite: both floating-point widths, and the paper's sine task fitted once."""
 
 import inspect
+import os
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +17,8 @@ from gpjax.kernels import RBF
 
 import fsplaplace as fsp
 
+# Commands that tests run leave nothing in the user's cache directory.
+os.environ["FSPLAPLACE_NO_CACHE"] = "1"
 # Every compiled program keeps some of the process's memory maps, of which Linux allows 65,530; past it XLA crashes.
 _MOST_MAPS = 20_000
 

@@ -181,3 +181,12 @@ def test_operators_are_measured_beside_the_exact_process_and_cells_are_kept(run,
     assert again["equations"]["mean"] < 0.1 * again["equations"]["exact error"]
     assert again["time"]["network, warm"] < again["time"]["network, cold"]
     assert "time, 10000, float64: not measured" in (tmp_path / "operators.md").read_text()
+
+
+@pytest.mark.slow
+def test_a_first_fit_compiles_and_the_next_of_its_bucket_does_not(run):
+    rows = run("first_fit", "--quick")
+    fits = {(row["kind"], row["what"]): row for row in rows if row["kind"] in ("fits", "cached")}
+    assert fits["fits", "first"]["programs"] > 0
+    assert fits["fits", "again"]["programs"] == fits["fits", "another n of the bucket"]["programs"] == 0
+    assert all(row["seconds"] > 0 for row in rows)

@@ -181,17 +181,28 @@ def test_a_forecast_of_dates_categories_and_decimal_commas(tmp_path):
         assert [row["outside"] for row in csv.DictReader(file)] == ["0", "1", "1"]
 
 
-def test_the_second_process_takes_its_programs_from_the_cache(tmp_path):
-    """With programs on disk nothing is compiled: the second process writes none, and predicts the same bits."""
-    good, cache, out = table(tmp_path / "good.csv", GOOD), tmp_path / "cache", tmp_path / "p.csv"
+def test_the_second_process_takes_its_programs_from_the_cache(tmp_path, monkeypatch):
+    """By default they are in the user's cache directory. With programs on disk nothing is compiled: the second process writes
+    none, and predicts the same bits."""
+    good, out = table(tmp_path / "good.csv", GOOD), tmp_path / "p.csv"
+    cache = tmp_path / "fsplaplace" / "programs"
     run.invoke(app, ["fit", str(good), "--target", "y", "--steps", "5", "--out", str(tmp_path / "fit"), "--quiet"])
-    command = ["--cache", str(cache), "predict", str(tmp_path / "fit"), str(good), "--out", str(out)]
+    assert not cache.exists()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("FSPLAPLACE_NO_CACHE")
     found = []
-    for _ in range(2):
+    for options in ([], ["--cache", str(cache)]):
+        command = [*options, "predict", str(tmp_path / "fit"), str(good), "--out", str(out)]
         subprocess.run([sys.executable, "-c", "from fsplaplace.cli import main; main()", *command], check=True)
         found.append((sorted(path.name for path in cache.glob("*-cache")), out.read_bytes()))
     assert len(found[0][0]) > 3
     assert found[0] == found[1]
+
+
+def test_commands_run_where_the_users_cache_cannot_be_written_to(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(table(tmp_path / "file", "")))
+    monkeypatch.delenv("FSPLAPLACE_NO_CACHE")
+    assert run.invoke(app, ["data", "list"]).exit_code == 0
 
 
 def test_a_cache_that_cannot_be_a_directory_is_one_sentence(tmp_path):

@@ -2,6 +2,7 @@
 
 import ast
 import re
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -93,6 +94,14 @@ def test_extras_that_the_pages_name_exist():
 def test_every_dependency_has_a_lowest_version():
     dependencies = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
     assert all(">=" in requirement for requirement in dependencies)
+
+
+def test_importing_the_package_loads_nothing_heavy():
+    """Each of these takes as long as the rest of the package together, and is imported by what needs it."""
+    heavy = ("scipy.stats", "scipy.signal", "sklearn", "pandas", "matplotlib", "torch", "typer", "fsplaplace.tuning")
+    code = "import sys, fsplaplace; print(*sys.modules, sep='\\n')"
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    assert [name for name in heavy if name in loaded] == []
 
 
 def test_every_extra_is_tried_alone_where_nothing_else_is_installed():

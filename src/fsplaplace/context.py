@@ -6,8 +6,10 @@ distribution from a NumPy generator. `Uniform`,
 """
 
 import abc
+import importlib
 import math
 from collections.abc import Callable, Sequence
+from types import ModuleType
 
 import equinox as eqx
 import jax
@@ -17,7 +19,6 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpy.typing import ArrayLike
 from scipy.spatial import KDTree
-from scipy.stats import qmc
 
 from fsplaplace.arguments import check_finite, check_numbers, checked
 from fsplaplace.host import check_fits, host_generator, to_device
@@ -121,6 +122,11 @@ class Grid(_Box):
         return self._stretch(jnp.stack([axis.ravel() for axis in axes], axis=1))
 
 
+def _qmc() -> ModuleType:
+    """SciPy's quasi-random points, imported when first drawn: `scipy.stats` would double the time of `import fsplaplace`."""
+    return importlib.import_module("scipy.stats.qmc")
+
+
 class _QuasiRandom(_Box):
     @abc.abstractmethod
     def _unit(self, num_points: int, generator: np.random.Generator) -> Float[np.ndarray, "m d"]: ...
@@ -148,7 +154,7 @@ class Halton(_QuasiRandom):
     """
 
     def _unit(self, num_points, generator):
-        return qmc.Halton(self.lower.shape[0], rng=generator).random(num_points)
+        return _qmc().Halton(self.lower.shape[0], rng=generator).random(num_points)
 
 
 class Sobol(_QuasiRandom):
@@ -162,7 +168,7 @@ class Sobol(_QuasiRandom):
     def _unit(self, num_points, generator):
         # Drawing the next power of two and cutting keeps SciPy's balance warning for those who can act on it.
         power = max(0, int(np.ceil(np.log2(num_points))))
-        return qmc.Sobol(self.lower.shape[0], rng=generator).random_base2(power)[:num_points]
+        return _qmc().Sobol(self.lower.shape[0], rng=generator).random_base2(power)[:num_points]
 
 
 class LatinHypercube(_QuasiRandom):
@@ -174,7 +180,7 @@ class LatinHypercube(_QuasiRandom):
     """
 
     def _unit(self, num_points, generator):
-        return qmc.LatinHypercube(self.lower.shape[0], rng=generator).random(num_points)
+        return _qmc().LatinHypercube(self.lower.shape[0], rng=generator).random(num_points)
 
 
 class Faces(_QuasiRandom):
@@ -185,7 +191,7 @@ class Faces(_QuasiRandom):
     """
 
     def _unit(self, num_points, generator):
-        inside = qmc.Halton(self.lower.shape[0], rng=generator).random(num_points)
+        inside = _qmc().Halton(self.lower.shape[0], rng=generator).random(num_points)
         rank = generator.permuted(np.tile(np.arange(inside.shape[1]), (num_points, 1)), axis=1)
         at_bound = rank < generator.integers(1, inside.shape[1] + 1, (num_points, 1))
         return np.where(at_bound, np.round(inside), inside)

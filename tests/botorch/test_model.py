@@ -317,3 +317,13 @@ def test_single_precision_and_repeated_points():
 def test_impossible_data_are_refused(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+def test_the_second_iteration_of_a_loop_compiles_nothing(compilations):
+    """11 and 12 rows are both padded to 16: prior, network, approximation, acquisition and its gradient."""
+    for count in (11, 12):
+        compilations.clear()
+        model = FSPModel(X[:count], Y[:count, :1], **SMALL)
+        improvement = acq.qLogExpectedImprovement(model, Y[:count, 0].max())
+        optimize_acqf(improvement, BOUNDS, q=2, num_restarts=2, raw_samples=8, options={"maxiter": 3})
+    assert len(compilations) == 0

@@ -249,3 +249,12 @@ def test_a_network_by_another_name_is_refused(data):
         ValueError, match=r"FSPRegressor: network is 'large'; pass widths of hidden layers, 'auto', or a"
     ):
         FSPRegressor(**{**_SMALL, "network": "large"}).fit(*data)
+
+
+def test_another_number_of_rows_in_the_bucket_compiles_nothing(data, compilations):
+    """50 and 55 rows are both padded to 64, in all of `fit_prior`, training, approximation and prediction."""
+    X, y = data
+    FSPRegressor(**_SMALL).fit(X[:50], y[:50]).predict(X, return_std=True)
+    compilations.clear()
+    FSPRegressor(**_SMALL).fit(X[:55], y[:55]).predict(X, return_std=True)
+    assert len(compilations) == 0

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from sklearn.preprocessing import StandardScaler
 
-from fsplaplace.estimators._rows import Scale, WeightedRows, padded_size
+from fsplaplace.estimators._rows import Scale, WeightedRows
+from fsplaplace.host import padded_size
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from fsplaplace.estimators import padded_size
+from fsplaplace.host import padded_size
 from fsplaplace.laplace import Posterior
 
 

@@ -54,18 +54,34 @@ def _root(
     cache: Annotated[
         Path | None,
         typer.Option(
-            envvar="FSPLAPLACE_CACHE", help="Keep compiled programs in this directory: later commands start faster."
+            envvar="FSPLAPLACE_CACHE",
+            help="Keep compiled programs in this directory, by default in the user's cache directory: later commands start faster.",
         ),
     ] = None,
+    no_cache: Annotated[
+        bool,
+        typer.Option(
+            "--no-cache", envvar="FSPLAPLACE_NO_CACHE", help="Keep no compiled programs, unless --cache says where."
+        ),
+    ] = False,
 ) -> None:
     if version:
         print(f"fsplaplace {__version__}")
         raise typer.Exit
-    if cache is not None:
+    if cache is not None or not no_cache:
         with user_errors():
-            from fsplaplace.host import cache_programs
+            _keep_programs(cache)
 
-            cache_programs(cache)
+
+def _keep_programs(cache: Path | None) -> None:
+    """In this directory, or in the user's: if that one cannot be written to, nothing is kept."""
+    from fsplaplace.host import cache_programs
+
+    try:
+        cache_programs(cache)
+    except ValueError:
+        if cache is not None:
+            raise
 
 
 @app.command()

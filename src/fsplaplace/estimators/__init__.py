@@ -13,6 +13,5 @@ from fsplaplace.estimators._language import Sum as Sum
 from fsplaplace.estimators._language import read_kernel as read_kernel
 from fsplaplace.estimators._regressor import FSPRegressor as FSPRegressor
 from fsplaplace.estimators._rows import WeightedRows as WeightedRows
-from fsplaplace.estimators._rows import padded_size as padded_size
 from fsplaplace.estimators._summary import LeaveOneOutScores as LeaveOneOutScores
 from fsplaplace.estimators._weighted import weighted as weighted

@@ -24,9 +24,9 @@ from fsplaplace.estimators._approximate import MOST_STEP_CONTEXT, approximate, b
 from fsplaplace.estimators._effort import Choices, Effort, FitPlan, choices, cost
 from fsplaplace.estimators._kernels import Columns, kernel_by_name
 from fsplaplace.estimators._pickle import FunctionPickler
-from fsplaplace.estimators._rows import Scale, WeightedRows, padded_size
+from fsplaplace.estimators._rows import Scale, WeightedRows
 from fsplaplace.estimators._summary import feature_relevance, kernel_name, kernel_words, paragraphs, relevance_words
-from fsplaplace.host import check_fits, host_generator, phase, ready_to_compute, saying_phases, to_double
+from fsplaplace.host import check_fits, host_generator, padded_size, phase, ready_to_compute, saying_phases, to_double
 from fsplaplace.laplace import Posterior, Verdict
 from fsplaplace.likelihoods import Gaussian, Likelihood
 from fsplaplace.methods import FunctionPosterior

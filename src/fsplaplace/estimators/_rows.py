@@ -5,8 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-# Below this number rows are not worth padding to less.
-_SMALLEST = 16
+from fsplaplace.host import padded_size
 
 
 class WeightedRows(NamedTuple):
@@ -77,9 +76,3 @@ class Scale(NamedTuple):
 
     def invert(self, values: Float[np.ndarray, "... d"]) -> Float[np.ndarray, "... d"]:
         return values * self.std + self.mean
-
-
-def padded_size(count: int) -> int:
-    """The next of a sequence of sizes that are at most a quarter apart."""
-    step = max(_SMALLEST, 1 << max(0, count.bit_length() - 3))
-    return -(-count // step) * step

@@ -16,11 +16,13 @@ from fsplaplace.host._memory import check_fits as check_fits
 from fsplaplace.host._memory import format_bytes as format_bytes
 from fsplaplace.host._memory import itemsize as itemsize
 from fsplaplace.host._memory import pad_rows as pad_rows
+from fsplaplace.host._memory import padded_size as padded_size
 from fsplaplace.host._memory import resolve_budget as resolve_budget
 from fsplaplace.host._memory import rows_of_data as rows_of_data
 from fsplaplace.host._memory import rows_that_fit as rows_that_fit
 from fsplaplace.host._process import ready_to_compute as ready_to_compute
 from fsplaplace.host._programs import cache_programs as cache_programs
+from fsplaplace.host._programs import user_programs as user_programs
 from fsplaplace.host._progress import phase as phase
 from fsplaplace.host._progress import progress_bar as progress_bar
 from fsplaplace.host._progress import saying_phases as saying_phases

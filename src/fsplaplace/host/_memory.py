@@ -8,6 +8,8 @@ import numpy as np
 # Rows of up to this many bytes are kept between passes; larger data is read in blocks of at most the second number.
 _KEPT = 256 * 2**20
 _STREAMED = 16 * 2**20
+# Below this number rows are not worth padding to less.
+_SMALLEST_STEP = 16
 
 
 def resolve_budget(memory_budget: float | None) -> float:
@@ -54,6 +56,15 @@ def pad_rows(x: np.ndarray, rows: int) -> np.ndarray:
     """`x` with its last row repeated until there are `rows` rows."""
     missing = rows - x.shape[0]
     return np.concatenate([x, np.broadcast_to(x[-1:], (missing, *x.shape[1:]))]) if missing else x
+
+
+def padded_size(count: int) -> int:
+    """The next of the sizes that compiled programs have: a multiple of 16, then 1, 1.25, 1.5 or 1.75 times a power of two.
+
+    Rows beyond `count` are padding. Any two numbers of rows with the same size share all programs.
+    """
+    step = max(_SMALLEST_STEP, 1 << max(0, count.bit_length() - 3))
+    return -(-count // step) * step
 
 
 def itemsize(dtype) -> int:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from fsplaplace.host import to_device
+from fsplaplace.host import pad_rows, padded_size, to_device
 from fsplaplace.laplace import _choices, _cost
 from fsplaplace.laplace._choices import Options, Treatment
 from fsplaplace.laplace._enforced import enforced
@@ -84,7 +84,11 @@ def _dense(task: Task) -> PulledBack:
         problem.context,
         {"judged": np.concatenate([reference.points, *values]), "places": task.places.stacked},
     )
-    outputs, jacobian = map(np.asarray, outputs_and_jacobian(problem.model, joined.points))
+    # In a round number, so that the next set of points shares the program.
+    count = joined.points.shape[0]
+    padded = pad_rows(joined.points, padded_size(count))
+    outputs, jacobian = map(np.asarray, outputs_and_jacobian(problem.model, padded))
+    outputs, jacobian = outputs[:count], jacobian[: count * q]
     judged, size = _rows_of(joined.at["judged"], q), task.matrix.shape[0]
     units = _row_units(jacobian, size, q)
     rows, also = _Rows(jacobian, units, judged), enforced(problem, task.columns, beside=_beside_dense(task))

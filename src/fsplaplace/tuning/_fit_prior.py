@@ -13,7 +13,7 @@ from jaxtyping import Float, PRNGKeyArray
 from numpy.typing import ArrayLike
 
 from fsplaplace.arguments import KeyLike, as_key, check_numbers, check_squares, checked
-from fsplaplace.host import host_generator, in_float64, one_blas_thread, progress_bar, ready_to_compute
+from fsplaplace.host import host_generator, in_float64, one_blas_thread, progress_bar, ready_to_compute, to_device
 from fsplaplace.likelihoods import Gaussian, Likelihood
 from fsplaplace.prior import Prior
 from fsplaplace.tuning._ard import expand_lengthscales
@@ -151,7 +151,7 @@ def fit_prior(
 def with_log_scale(likelihood: Likelihood, log_scale: Float[np.ndarray, " k"]) -> Likelihood:
     """The Gaussian likelihood with another scale, in its own dtype and as learnable as it was."""
     (leaf,) = jax.tree.leaves(likelihood)
-    new = jax.numpy.asarray(np.reshape(log_scale, leaf.shape), leaf.dtype)
+    new = to_device(np.reshape(log_scale, leaf.shape), leaf.dtype)
     return eqx.tree_at(lambda tree: jax.tree.leaves(tree), likelihood, [new])
 
 

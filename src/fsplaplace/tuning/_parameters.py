@@ -11,6 +11,7 @@ from gpjax.parameters import NonNegativeReal, PositiveReal, val
 from jaxtyping import Array, Float
 from paramax import AbstractUnwrappable, NonTrainable
 
+from fsplaplace.host import to_device
 from fsplaplace.means import Linear
 from fsplaplace.prior import Prior
 
@@ -128,9 +129,9 @@ class ParameterSpace(eqx.Module):
             node = targets[place.leaf]
             dtype = _raw(node).dtype
             if place.positive:
-                leaves[place.leaf] = type(node)(jnp.asarray(np.exp(part), dtype))
+                leaves[place.leaf] = _with_raw(node, to_device(_inverse_softplus(np.asarray(np.exp(part))), dtype))
             else:
-                leaves[place.leaf] = _with_raw(node, jnp.asarray(part, dtype))
+                leaves[place.leaf] = _with_raw(node, to_device(part, dtype))
         return jax.tree.unflatten(jax.tree.structure(like, is_leaf=_is_wrapped), leaves)
 
     def _split(self, vector):
@@ -176,6 +177,11 @@ def _raw(node) -> Array:
 
 def _with_raw(node, value):
     return jax.tree.unflatten(jax.tree.structure(node), [value])
+
+
+def _inverse_softplus(value: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+    """How GPJax keeps a positive number; on the host, where nothing is compiled."""
+    return np.asarray(np.log(-np.expm1(-value)) + value)
 
 
 def _is_linear(mean) -> bool:
