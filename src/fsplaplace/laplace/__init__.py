@@ -14,6 +14,6 @@ from fsplaplace.laplace._linear_model import Later as Later
 from fsplaplace.laplace._linear_model import Local as Local
 from fsplaplace.laplace._plan import Plan as Plan
 from fsplaplace.laplace._plan import plan as plan
-from fsplaplace.laplace._posterior import Joint as Joint
 from fsplaplace.laplace._posterior import Posterior as Posterior
-from fsplaplace.laplace._posterior import Prediction as Prediction
+from fsplaplace.laplace._predictive import Joint as Joint
+from fsplaplace.laplace._predictive import Prediction as Prediction

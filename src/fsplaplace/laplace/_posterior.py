@@ -12,93 +12,41 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, Bool, Float, UInt32
+from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
 from fsplaplace.arguments import KeyLike, Range, check_squares, checked
-from fsplaplace.host import check_fits, itemsize, pad_rows, resolve_budget, rows_of_data, to_device
+from fsplaplace.host import check_fits, itemsize, resolve_budget, rows_of_data, to_device
 from fsplaplace.laplace import _choices
-from fsplaplace.laplace._conditioning import Conditioned, condition, condition_few
 from fsplaplace.laplace._diagnostics import Diagnostics, Verdict
 from fsplaplace.laplace._leave_one_out import LeaveOneOut, leave_one_out
-from fsplaplace.laplace._linear_model import Later, LinearModel, Local, Seen, local_at, local_block, see_block, see_rows
-from fsplaplace.laplace._printed import prediction_table
-from fsplaplace.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
+from fsplaplace.laplace._linear_model import Later, LinearModel, Local, local_at
+from fsplaplace.laplace._predictive import (
+    Joint,
+    Prediction,
+    by_convolutions,
+    condition_on,
+    covariance_of,
+    joint_of,
+    local_rows,
+    predict_block,
+    predict_seen,
+    sample_of,
+    see,
+)
+from fsplaplace.likelihoods import Bernoulli, Categorical, Likelihood
 from fsplaplace.networks import (
     Model,
     PointFunction,
     linear_model,
-    linearisation,
     map_rows,
-    outputs_and_products,
-    push_forward,
-    route,
     rows_per_block,
 )
 from fsplaplace.operators import Operator, Tangent, Value, as_operator
 from fsplaplace.prior import Prior, SeenPrior
 from fsplaplace.training import is_stated, settle
 
-# New data of up to so many rows go through one program, padded to a multiple: fewer programs, and a network is fast on so few.
-_FEW_ROWS, _ROWS_MULTIPLE = 256, 16
-# Numbers of such a Jacobian for each output: 32 MB of doubles.
-_LARGEST_ROWS = 2**22
 _WHOSE_LIKELIHOOD = "Posterior.{}: likelihood is None, but the posterior's own is of values; pass the likelihood of what the operator sees"
-
-
-class Prediction(eqx.Module):
-    """Predictive distribution at n inputs.
-
-    Attributes:
-        mean: the posterior mean of the function, (n, q): the network's or the refined one.
-        map: the network's own output, (n, q).
-        variance: epistemic variance of the function, (n, q); in the covariance form nowhere above the prior's.
-        noise_variance: variance of a new target around the function, (n, t); None if the likelihood has none to give.
-        unexplained: the part of `variance` that the network's features cannot carry, (n, q): unrelated between inputs; None
-            for methods without such features.
-        outside: whether an input lies outside the box of the context points, (n,), where the prior was not enforced and
-            its own variance is all that is known; None for methods without context points.
-    """
-
-    mean: Float[Array, "n q"]
-    map: Float[Array, "n q"]
-    variance: Float[Array, "n q"]
-    noise_variance: Float[Array, "n t"] | None
-    unexplained: Float[Array, "n q"] | None = None
-    outside: Bool[Array, " n"] | None = None
-
-    @property
-    def std(self) -> Float[Array, "n q"]:
-        """Epistemic standard deviation of the function."""
-        return jnp.sqrt(self.variance)
-
-    @property
-    def total_variance(self) -> Float[Array, "n t"]:
-        """Variance of a new target: epistemic plus noise."""
-        if self.noise_variance is None:
-            raise ValueError(
-                "total_variance: the likelihood has no noise variance at new inputs (labels, counts, or one scale per training "
-                "row); use `variance` for the function, or `predict_proba` for labels"
-            )
-        return self.variance[:, : self.noise_variance.shape[1]] + self.noise_variance
-
-    def __str__(self) -> str:
-        """The first and last rows as a table."""
-        if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(self)):
-            return repr(self)
-        return prediction_table(self)
-
-
-class Joint(eqx.Module):
-    """Joint distribution of the function at sets of n inputs each.
-
-    Attributes:
-        mean: as `Prediction.mean`, (..., n, q).
-        covariance: between all inputs of a set and all outputs, (..., n, q, n, q).
-    """
-
-    mean: Float[Array, "*sets n q"]
-    covariance: Float[Array, "*sets n q n q"]
 
 
 class Posterior(eqx.Module):
@@ -170,10 +118,10 @@ class Posterior(eqx.Module):
         or two outputs a reverse pass and a matrix product); memory: $O(n q)$ and one block.
         """
         x, budget, linear = _check_inputs(self, x), resolve_budget(memory_budget), _through(self, of)
-        if _by_convolutions(linear, x):
-            return _predict(linear, x, _see(linear, x, budget))
+        if by_convolutions(linear, x):
+            return predict_seen(linear, x, see(linear, x, budget))
         rows = rows_per_block(linear.model, x, self.scale.shape[0], budget)
-        return map_rows(functools.partial(_predict_block, linear), x, rows=rows)
+        return map_rows(functools.partial(predict_block, linear), x, rows=rows)
 
     @checked(traceable=True)
     def covariance(
@@ -186,7 +134,7 @@ class Posterior(eqx.Module):
         What the features cannot carry is unrelated between different inputs. Memory $O(n^2 q^2)$, or $O(n q^2)$.
         """
         x, linear = _check_inputs(self, x), _through(self, of)
-        return _covariance(linear, x, _see(linear, x, resolve_budget(None)), joint)
+        return covariance_of(linear, x, see(linear, x, resolve_budget(None)), joint)
 
     @checked(traceable=True)
     def joint(self, x: ArrayLike, *, of: Operator | Callable | None = None) -> Joint:
@@ -200,7 +148,7 @@ class Posterior(eqx.Module):
             raise ValueError(f"Posterior.joint: x has shape {x.shape}; pass sets of inputs, (..., n, d)")
         sets = x.shape[: x.ndim - width]
         rows, linear = _check_inputs(self, x.reshape(-1, *x.shape[x.ndim - width + 1 :])), _through(self, of)
-        return _joint(linear, rows, _see(linear, rows, resolve_budget(None)), sets)
+        return joint_of(linear, rows, see(linear, rows, resolve_budget(None)), sets)
 
     @checked(traceable=True)
     def local(self, x: ArrayLike, *, of: Operator | Callable | None = None) -> Local:
@@ -210,7 +158,7 @@ class Posterior(eqx.Module):
         Works inside `jax.jit` and is differentiable in x. Time: that of `predict`; memory $O(n q r)$.
         """
         x, linear = _check_inputs(self, x), _through(self, of)
-        return local_at(linear, x, _see(linear, x, resolve_budget(None)))
+        return local_at(linear, x, see(linear, x, resolve_budget(None)))
 
     @checked(traceable=True)
     def condition(
@@ -251,7 +199,7 @@ class Posterior(eqx.Module):
         x, linear = _check_inputs(self, X, argument="X"), _through(self, of)
         width = self.prior.num_outputs if of is None else linear.model.num_outputs(x)
         targets = _check_targets(y, chosen, x.shape[0], width, self.scale.dtype, caller="condition")
-        found = _condition(linear, x, targets, chosen)
+        found = condition_on(linear, x, targets, chosen)
         return dataclasses.replace(self, later=found.later, log_evidence=self.log_evidence + found.log_evidence)
 
     @checked
@@ -285,7 +233,7 @@ class Posterior(eqx.Module):
         inputs = np.asarray(x)
         for start in range(0, x.shape[0], size):
             part = slice(start, start + size)
-            local = _local(linear, to_device(inputs[part]))
+            local = local_rows(linear, to_device(inputs[part]))
             found.append(leave_one_out(linear, local, np.asarray(targets[part]), chosen.rows(part), first=start))
         return found[0] if len(found) == 1 else jax.tree.map(lambda *leaves: to_device(np.concatenate(leaves)), *found)
 
@@ -304,8 +252,8 @@ class Posterior(eqx.Module):
         # Functions, their smooth parts and their noise at n inputs, and coordinates.
         each = itemsize(self.scale.dtype) * (4 * x.shape[0] * linear.model.num_outputs(x) + self.scale.shape[0])
         check_fits(num_samples, each, "Posterior.sample: num_samples")
-        seen = _see(linear, x, resolve_budget(None))
-        return jnp.moveaxis(_sample(linear, x, seen, key, np.arange(num_samples)), 1, 0)
+        seen = see(linear, x, resolve_budget(None))
+        return jnp.moveaxis(sample_of(linear, x, seen, key, np.arange(num_samples)), 1, 0)
 
     @checked(traceable=True, ranges={"num_samples": Range("1 or more", least=1, most=10**7)})
     def predict_proba(
@@ -327,14 +275,14 @@ class Posterior(eqx.Module):
                 "Categorical likelihood"
             )
         x = _check_inputs(self, x)
-        seen = _see(self._linear_model, x, resolve_budget(None))
+        seen = see(self._linear_model, x, resolve_budget(None))
         link = jax.nn.sigmoid if isinstance(self.likelihood, Bernoulli) else functools.partial(jax.nn.softmax, axis=-1)
         if method == "probit":
-            found = _predict(self._linear_model, x, seen)
+            found = predict_seen(self._linear_model, x, seen)
             return link(found.mean / jnp.sqrt(1 + jnp.pi / 8 * found.variance))
         key, total = jr.key(0) if key is None else key, jnp.zeros_like(seen.network)
         for part in np.array_split(np.arange(num_samples), -(-num_samples // 100)):
-            total += jnp.sum(link(_sample(self._linear_model, x, seen, key, part)), axis=1)
+            total += jnp.sum(link(sample_of(self._linear_model, x, seen, key, part)), axis=1)
         return total / num_samples
 
     @property
@@ -431,124 +379,3 @@ def _through(posterior: Posterior, of: Operator | Callable | None) -> LinearMode
         prior=SeenPrior(posterior.prior, operator, stated),
         likelihood=None,
     )
-
-
-def _by_convolutions(linear: LinearModel, x) -> bool:
-    """Whether products are taken a few directions at a time, outside of `jax.jit`."""
-    traced = isinstance(x, Tracer) or isinstance(linear.scale, Tracer)
-    return not traced and route(linear.model, x, linear.scale.shape[0]) == "convolutions"
-
-
-def _see(linear: LinearModel, x, budget: float) -> Seen:
-    """Outputs, shift and features at all rows."""
-    if _by_convolutions(linear, x):
-        network, features = outputs_and_products(linear.model, x, linear.scale, budget=budget)
-        return Seen(network, push_forward(linear.model, x, linear.shift[None], budget=budget)[:, :, 0], features)
-    rows = rows_per_block(linear.model, x, linear.scale.shape[0], budget)
-    return map_rows(functools.partial(see_block, linear), x, rows=rows)
-
-
-def _condition(linear: LinearModel, x, targets, likelihood: Likelihood) -> Conditioned:
-    """The update by new data: few rows with one Gaussian noise by one program, without planning, which would take longer."""
-    traced = any(isinstance(leaf, Tracer) for leaf in (x, targets, linear.scale, *jax.tree.leaves(likelihood)))
-    if traced or type(likelihood) is not Gaussian or likelihood.per_row or not _few(linear, x):
-        return condition(linear, _local(linear, x), targets, likelihood)
-    rows, count = _round_up(x.shape[0]), np.asarray(x.shape[0], np.int32)
-    found = condition_few(linear, pad_rows(np.asarray(x), rows), pad_rows(targets, rows), likelihood, count)
-    if not np.isfinite(found.log_evidence):
-        raise FloatingPointError("Posterior.condition: the log evidence is not finite; check y and the likelihood")
-    return found
-
-
-def _few(linear: LinearModel, x) -> bool:
-    """Whether the Jacobian's rows at these inputs are few and small enough to be written down."""
-    small = x.shape[0] * linear.shift.size <= _LARGEST_ROWS
-    return x.shape[0] <= _FEW_ROWS and small and not linearisation(linear.model, x).convolutional
-
-
-def _round_up(count: int) -> int:
-    return -(-count // _ROWS_MULTIPLE) * _ROWS_MULTIPLE
-
-
-def _local(linear: LinearModel, x) -> Local:
-    """The process at all rows; their number is rounded up on the way, so that other data share the program."""
-    traced, few = isinstance(x, Tracer) or isinstance(linear.scale, Tracer), _few(linear, x)
-    if traced and few:
-        return linear.at(x, see_rows(linear, x))
-    if few:
-        found = local_block(linear, pad_rows(np.asarray(x), _round_up(x.shape[0])))
-        return Local(*(to_device(np.asarray(part)[: x.shape[0]]) for part in found))
-    return local_at(linear, x, _see(linear, x, resolve_budget(None)))
-
-
-@eqx.filter_jit
-def _predict(linear: LinearModel, x, seen: Seen) -> Prediction:
-    local = linear.at(x, seen)
-    points, flat = (values.reshape(values.shape[0], -1) for values in (linear.context_points, x))
-    outside = jnp.any((flat < jnp.min(points, axis=0)) | (flat > jnp.max(points, axis=0)), axis=1)
-    noise = linear.noise_variance(local)
-    return Prediction(local.mean, seen.network, local.variance, noise, local.unexplained, outside)
-
-
-@eqx.filter_jit
-def _predict_block(linear: LinearModel, x) -> Prediction:
-    return _predict(linear, x, see_block(linear, x))
-
-
-@eqx.filter_jit
-def _covariance(linear: LinearModel, x, seen: Seen, joint: bool):
-    local = linear.at(x, seen)
-    outputs = jnp.eye(seen.network.shape[1], dtype=seen.network.dtype)
-    if not joint:
-        return jnp.einsum("nqr,npr->nqp", local.features, local.features) + local.unexplained[:, :, None] * outputs
-    flat = x.reshape(x.shape[0], -1)
-    same = jnp.all(flat[:, None] == flat[None], axis=2)
-    unexplained = jnp.einsum("nq,nm,qp->nqmp", local.unexplained, same, outputs)
-    return jnp.einsum("nqr,mpr->nqmp", local.features, local.features) + unexplained
-
-
-@eqx.filter_jit
-def _joint(linear: LinearModel, x, seen: Seen, sets: tuple[int, ...]) -> Joint:
-    size = x.shape[0] // int(np.prod(sets, dtype=int)) if 0 not in sets else 0
-    local = linear.at(x, seen)
-    each = Local(*(part.reshape(*sets, -1, *part.shape[1:]) for part in local))
-    flat = x.reshape(*sets, size, -1)
-    same = jnp.all(flat[..., :, None, :] == flat[..., None, :, :], axis=-1)
-    outputs = jnp.eye(seen.network.shape[1], dtype=seen.network.dtype)
-    unexplained = jnp.einsum("...nq,...nm,qp->...nqmp", each.unexplained, same, outputs)
-    return Joint(each.mean, jnp.einsum("...nqr,...mpr->...nqmp", each.features, each.features) + unexplained)
-
-
-@eqx.filter_jit
-def _sample(linear: LinearModel, x, seen: Seen, key, numbers) -> Float[Array, "n s q"]:
-    """Functions by their numbers, at n inputs."""
-    local = linear.at(x, seen)
-    q, dtype = local.mean.shape[1], local.mean.dtype
-    smooth_key, white_key = jr.split(key)
-
-    def normal(key, numbers, size: int):
-        return jax.vmap(lambda number: jr.normal(jr.fold_in(key, number), (size,), dtype))(numbers)
-
-    noise = normal(smooth_key, numbers, linear.scale.shape[0])
-    smooth = local.mean[:, None] + jnp.einsum("nqr,sr->nsq", local.features, noise)
-    if linear.information is None:
-        return smooth
-    white = jax.vmap(lambda row: normal(jr.fold_in(white_key, row), numbers, q))(_row_numbers(x))
-    some = local.unexplained > 0
-    root = jnp.where(some, jnp.sqrt(jnp.where(some, local.unexplained, 1.0)), 0.0)
-    return smooth + root[:, None] * white
-
-
-def _row_numbers(x: Float[Array, "n ..."]) -> UInt32[Array, " n"]:
-    """A number for each row that depends on its values alone, so that white noise is a function of the input."""
-    flat = jax.lax.stop_gradient(x).reshape(x.shape[0], -1).astype(jnp.float32)
-    # Adding zero makes -0 and 0 one number.
-    bits = jax.lax.bitcast_convert_type(flat + 0.0, jnp.uint32)
-
-    def mix(total, column):
-        # Multiply and rotate (as MurmurHash does), so that equal numbers in other columns give another sum.
-        column = column * jnp.uint32(0xCC9E2D51)
-        total = total ^ (((column << 15) | (column >> 17)) * jnp.uint32(0x1B873593))
-        return ((total << 13) | (total >> 19)) * jnp.uint32(5) + jnp.uint32(0xE6546B64), None
-
-    return jax.lax.scan(mix, jnp.zeros(x.shape[0], jnp.uint32), bits.T)[0]
