@@ -8,7 +8,7 @@ from rich.table import Table
 from fsplaplace.host import table_text
 
 if TYPE_CHECKING:
-    from fsplaplace.laplace._posterior import Prediction
+    from fsplaplace.laplace._predictive import Prediction
 
 # Rows at the beginning and at the end, and outputs, that are shown.
 _SHOWN_ROWS, _SHOWN_OUTPUTS = 5, 3
