@@ -39,12 +39,13 @@ middles, running_means = when[1:-1], np.convolve(ppm, np.ones(3) / 3, mode="vali
 
 # %% [markdown]
 # A straight line, a slow departure from it, a season that keeps its shape for years, and weather that lasts for weeks. Without
-# weather the bars would be too narrow for single months; whether the data ask for it, the evidence says.
+# weather the bars would be too narrow for single months. Whether the data ask for it, how long it lasts and how strong it is, the
+# evidence of the running means says.
 
 # %%
 slope, level = np.polyfit(middles[:, 0], running_means, 1)
 line, years = fsp.means.Linear([slope], level), RBF(lengthscale=2.0, variance=1.0)
-season, weeks = Periodic(lengthscale=1.0, period=1.0, variance=9.0), RBF(lengthscale=0.06, variance=0.1)
+season = Periodic(lengthscale=1.0, period=1.0, variance=9.0)
 region = fsp.context.Uniform(when.min(axis=0) - 0.2, when.max(axis=0) + 0.2)
 over_month = operators.average(lambda x: x - MONTH / 2, lambda x: x + MONTH / 2, nodes=8)
 over_three = operators.average(lambda x: x - 1.5 * MONTH, lambda x: x + 1.5 * MONTH, nodes=12)
@@ -58,10 +59,16 @@ def posterior_given(kernel, noise, of):
     return fsp.laplace(model, prior, noise, None, also=also, context_points=region.sample(300, key=jr.key(1)))
 
 
+weathers = [(length, size) for length in (0.03, 0.06, 0.12) for size in (0.03, 0.1, 0.3)]
+kernels = [RBF(lengthscale=length, variance=size) for length, size in weathers]
+found = [posterior_given(years + season + weeks, 0.02, over_three) for weeks in kernels]
+best = int(np.argmax([float(posterior.log_evidence) for posterior in found]))
+weeks = kernels[best]
+print("weather by evidence: lasts {} years, variance {} ppm^2".format(*weathers[best]))
 posteriors = {
     "averages, without weather": posterior_given(years + season, 0.1, over_three),
     "means as values": posterior_given(years + season + weeks, 0.02, None),
-    "means as averages": posterior_given(years + season + weeks, 0.02, over_three),
+    "means as averages": found[best],
 }
 errors, within = {}, {}
 for name, posterior in posteriors.items():
