@@ -154,7 +154,10 @@ def _kind(annotation: Any, traceable: bool) -> _Kind | None:
         return _Kind(f"a tuple of {len(parts)} values", functools.partial(_tuple, inner))
     if origin in (collections.abc.Sequence, tuple, list):
         rule = annotation_rule("", parts[0], traceable=traceable) if parts else None
-        return _Kind("a list" + (f", each {rule.kinds[0].wanted}" if rule else ""), functools.partial(_sequence, rule))
+        return _Kind(
+            "a list" + (f", each {rule.kinds[0].wanted}" if rule else ""),
+            functools.partial(_sequence, rule, list if origin is list else tuple),
+        )
     if origin in (collections.abc.Iterable, collections.abc.Mapping):
         kind: Any = origin
         return _Kind(f"a {kind.__name__.lower()}", functools.partial(_that, lambda value: isinstance(value, kind)))
@@ -241,12 +244,12 @@ def _tuple(rules: list[Rule | None], value: Any) -> tuple:
     return tuple(_part(rule, part) for rule, part in zip(rules, value, strict=True))
 
 
-def _sequence(rule: Rule | None, value: Any) -> tuple:
+def _sequence(rule: Rule | None, made: type[list] | type[tuple], value: Any) -> list | tuple:
     if isinstance(value, str | bytes | Mapping) or not hasattr(value, "__len__") or not hasattr(value, "__iter__"):
         raise _Refused
     if isinstance(value, np.ndarray | jax.Array) and value.ndim != 1:
         raise _Refused
-    return tuple(_part(rule, part) for part in value)
+    return made(_part(rule, part) for part in value)
 
 
 def _part(rule: Rule | None, value: Any) -> Any:
