@@ -45,6 +45,8 @@ def check_finite(values: np.ndarray, argument: str) -> None:
     if values.size == 0:
         raise ValueError(f"{argument} has shape {values.shape}; pass at least one row")
     if not np.all(np.isfinite(values)):
+        if values.ndim == 0:
+            raise ValueError(f"{argument} is {values}; pass finite numbers")
         raise ValueError(f"{argument} has NaN or infinite values; remove those rows")
     with np.errstate(over="ignore"):  # what is too large is refused in the next line
         check_squares(values.astype(np.float32), argument)
