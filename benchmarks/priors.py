@@ -82,7 +82,8 @@ def fit(fitted, hidden, fold: int, steps: int, X, y, X_test, y_test):
     """A posterior with the library's defaults, and what is recorded of it."""
     problem = (fitted.prior, fitted.likelihood)
     context, key = around(X), jr.key(fold)
-    network = fsp.as_model(fsp.mlp(hidden, prior=fitted.prior, context=context, key=key))
+    # Targets are standardised: their units, and not those of a fitted prior, which may be many times larger.
+    network = fsp.as_model(fsp.mlp(hidden, prior=fitted.prior, context=context, key=key, output_scale=1.0))
     trained, train_seconds = timed(
         lambda: fsp.train(network, *problem, context, X, y, key=key, steps=steps, progress=False)
     )
