@@ -11,7 +11,7 @@ FINDINGS: tuple[tuple[str, str, str], ...] = (
     ("checkpoint of another shape", "training/test_checkpoint.py", "test_arrays_of_another_shape_are_refused_by_name"),
     ("checkpoint with NaN weights or an order of rows that is none", "training/test_checkpoint.py", "test_numbers_that_no_run_writes_are_refused"),
     ("predict TYPO falls back to the parent directory", "test_cli.py", "test_a_mistyped_model_is_never_another_one"),
-    ("an integer for missed_as_noise eats memory", "test_io.py", "test_a_field_of_another_type_is_refused_before_anything_is_built_of_it"),
+    ("an integer for missed_as_noise eats memory", "test_io_checks.py", "test_a_field_of_another_type_is_refused_before_anything_is_built_of_it"),
     ("huge widths in model.json", "test_cli.py", "test_a_description_that_was_changed_and_sealed_again_is_refused"),
     ("posteriors of methods are not checked", "test_io_checks.py", "test_a_posterior_of_a_method_is_checked_too"),
     ("NaN is saved and loaded", "test_io_checks.py", "test_numbers_that_are_not_finite_are_neither_saved_nor_loaded"),

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, check_random_state, validate_data
 
-from fsplaplace.arguments import check_parameters, check_readable, check_squares
+from fsplaplace.arguments import check_numbers, check_parameters, check_readable, check_squares
 from fsplaplace.context import Data, Mixture, Sampler, around
 from fsplaplace.estimators._approximate import MOST_STEP_CONTEXT, approximate, batch_size
 from fsplaplace.estimators._effort import Choices, Effort, FitPlan, choices, cost
@@ -177,7 +177,10 @@ class FSPEstimator(BaseEstimator):
 
         Of the method "fsp-laplace" with a network that is made here. Time: a fraction of a second.
         """
-        count, num_features = np.shape(X)
+        shape = check_numbers(X, f"{type(self).__name__}.plan: X").shape
+        if len(shape) != 2 or 0 in shape:
+            raise ValueError(f"{type(self).__name__}.plan: X has shape {shape}; pass at least one row, as (n, d)")
+        count, num_features = shape
         found = self._choices(count)
         if not _is_widths(found.network):
             raise ValueError(

@@ -123,11 +123,14 @@ class Prior(eqx.Module):
         blocks = self.blocks
         return blocks.by_output(blocks.diagonal(_flatten(x)))
 
+    @checked(traceable=True, finite=True)
     def correlation(self, x: Float[Array, "n ..."], y: Float[Array, "n ..."]) -> Float[Array, "n q"]:
         r"""Correlation of $f(x_i)$ with $f(y_i)$ for n pairs of points, per output; 0 where the function does not vary.
 
         Time and memory $O(n q)$, $O(n q^2)$ for a multi-output kernel.
         """
+        if x.shape != y.shape:
+            raise ValueError(f"Prior.correlation: x has shape {x.shape}, but y has {y.shape}; pass pairs of points")
         blocks = self.blocks
 
         def pair(one, other):
