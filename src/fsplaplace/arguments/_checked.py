@@ -56,6 +56,7 @@ def checked(
                 bound.arguments[name] = rules[name].check(value, _caller(function, bound.arguments), name)
         return function(*bound.args, **bound.kwargs)
 
+    # A mark on the function itself, which `functools.wraps` of a decorator above hands on; functions declare no such attribute.
     call.is_checked = True  # type: ignore[attr-defined]
     return call
 

@@ -67,7 +67,7 @@ class FitPlan(NamedTuple):
         table.add_row("network", " x ".join(map(str, self.network)))
         table.add_row("steps", f"{self.steps:,}")
         table.add_row("context points", f"{self.num_context:,}")
-        table.add_row("CPU seconds, about", f"{self.seconds:.0f}")
+        table.add_row("CPU seconds, a rough guess", f"{self.seconds:.0f}")
         table.add_row("memory, about", format_bytes(self.bytes))
         return table_text(table)
 

@@ -50,7 +50,6 @@ def compare_means(
 ) -> MeanScores:
     """Step 4: which of the means is closer to the exact process."""
     losses = {}
-    # Operators that are not linear have their tangents at the refined mean here: if that is no mode, the exact process is elsewhere.
     if reference.exact is None:
         losses = {"network": objective(at_network(blocks), np.zeros_like(mode.z)), "refined": -mode.log_likelihood}
     return score_means(problem.prior, reference, means, losses)

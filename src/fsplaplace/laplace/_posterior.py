@@ -345,6 +345,7 @@ def _check_targets(y, likelihood: Likelihood, num_rows: int, width: int, dtype, 
         raise TypeError(f"Posterior.{caller}: likelihood must be a Likelihood, but got {type(likelihood).__name__}")
     if isinstance(y, Tracer):
         return y
+    # By the class: a bound method of an Equinox module is made anew at each access, which a small update would notice.
     kind = type(likelihood)
     targets = kind.check_targets(likelihood, y, num_rows=num_rows)
     wanted = kind.num_outputs(likelihood, targets)
