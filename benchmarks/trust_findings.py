@@ -43,6 +43,10 @@ FINDINGS: tuple[tuple[str, str, str], ...] = (
     ("the disk is not synced before the rename", "host/test_files.py", "test_the_bytes_are_on_the_disk_before_the_name_and_the_name_at_the_end"),
     ("two writers on one file", "host/test_files.py", "test_of_many_writers_one_wins_whole"),
     ("a damaged export is not noticed", "test_export.py", "test_a_flipped_bit_is_seen_before_the_program_is_read"),
+    ("checkpoint of other methods, constants, globals, attributes", "training/test_checkpoint.py", "test_the_fingerprint_of_other_functions_is_another"),
+    ("a device or a pipe is replaced by a file", "host/test_files.py", "test_a_device_or_a_pipe_is_never_replaced_by_a_file"),
+    ("a write-protected file is replaced", "host/test_files.py", "test_a_write_protected_file_is_kept"),
+    ("Ctrl-C in every other command", "test_cli.py", "test_an_interrupt_of_data_is_no_traceback"),
     ("memory maps of many sizes", "test_long_runs.py", "test_programs_are_dropped_before_the_maps_run_out"),
 )  # fmt: skip
 

@@ -6,6 +6,7 @@ is ended by SIGKILL at a random moment after it has said that it is at work.
 
 import collections
 import contextlib
+import dataclasses
 import functools
 import hashlib
 import importlib
@@ -26,7 +27,7 @@ from safetensors import SafetensorError, safe_open
 
 # Kills of each kind, together 500, and the longest wait before the kill in seconds: about one round of the work.
 # Those that compute come first: GPJax starts JAX when it is imported, and a fork of a process that has done so cannot compute.
-KILLS = {"checkpoint": (40, 0.6), "fit": (40, 0.5), "save": (260, 0.02), "reproduce": (160, 0.15)}
+KILLS = {"checkpoint": (40, 0.6), "fit": (20, 0.5), "save": (270, 0.02), "reproduce": (170, 0.15)}
 _NEEDED = (
     "equinox",
     "optax",
@@ -37,7 +38,8 @@ _NEEDED = (
     "safetensors.numpy",
     "typer",
 )
-_LIMIT_SECONDS = 120
+# On the clock, which other programs share.
+_LIMIT_SECONDS = 900
 
 
 def campaign(folder: Path, *, scale: float = 1.0, kinds: Iterable[str] = KILLS) -> dict[str, Any]:
@@ -96,38 +98,31 @@ def _digest(path: Path) -> str | None:
 
 
 def _save(folder: Path, count: int, wait: float) -> dict[str, Any]:
-    """`fsplaplace.save` of two posteriors in turn over one file."""
+    """`fsplaplace.save` of two trained networks in turn over one file."""
     folder.mkdir()
-    path, generator = folder / "posterior.safetensors", np.random.default_rng(0)
+    path, generator = folder / "trained.safetensors", np.random.default_rng(0)
+    import trust_files
 
-    def make(_):
-        import trust_files
+    import fsplaplace as fsp
 
-        import fsplaplace as fsp
-
-        _, posterior = trust_files._laplace()
-        for number, scale in enumerate((1.0, 2.0)):
-            import equinox as eqx
-
-            fsp.save(folder / f"whole-{number}", eqx.tree_at(lambda p: p.scale, posterior, posterior.scale * scale))
-
-    make(None)
-    wholes = [(folder / f"whole-{number}").read_bytes() for number in range(2)]
+    _, trained = trust_files._trained()
+    # Saving them computes nothing, so that a fork of a process that has computed can do it.
+    both = [trained, dataclasses.replace(trained, jitter=2 * trained.jitter)]
+    wholes = []
+    for each in both:
+        fsp.save(path, each)
+        wholes.append(path.read_bytes())
+    assert wholes[0] != wholes[1]
 
     def write(ready):
-        from fsplaplace.host._files import write_into
-
         ready()
         for turn in range(10_000):
-            write_into(path, wholes[turn % 2])
+            fsp.save(path, both[turn % 2])
 
     found: collections.Counter = collections.Counter()
     for _ in range(count):
         _in_fork(write, kill_within=wait, generator=generator)
-        if path.exists():
-            found["whole" if path.read_bytes() in wholes else "broken"] += 1
-        else:
-            found["not yet written"] += 1
+        found["whole" if path.exists() and path.read_bytes() in wholes else "broken"] += 1
     return {
         "kills": count,
         "files": dict(found),
@@ -259,6 +254,8 @@ def _reproduce(folder: Path, count: int, wait: float) -> dict[str, Any]:
     """`fsplaplace reproduce` of an experiment of quick cells, killed, against one that was left alone."""
     folder.mkdir()
     generator = np.random.default_rng(3)
+    # Its cells compute nothing: what they need is imported once, and each fork begins at once.
+    importlib.import_module("fsplaplace.experiments")
 
     def run(name: str, ready: Callable[[], None]):
         from fsplaplace.experiments import reproduce

@@ -1,5 +1,6 @@
 """What the whole pipeline says to input it cannot use; nothing is clipped to look right."""
 
+import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -289,6 +290,39 @@ MEANINGLESS = {
     "a masked table": (lambda: fsp.FSPRegressor().fit(np.ma.masked_array(X, X > 0), Y), r"FSPRegressor: X has masked values"),
     "steps of a table": (lambda: fsp.FSPRegressor(steps=1.5).fit(X, Y), r"FSPRegressor: steps is 1\.5; pass a whole number"),
     "a word in a table": (lambda: fsp.FSPRegressor(ard="no").fit(X, Y), r"FSPRegressor: ard is 'no'; pass True or False"),
+    "masked weights of a table": (
+        lambda: fsp.FSPRegressor().fit(X, Y, sample_weight=np.ma.masked_array(np.ones(8), Y > 0)),
+        r"FSPRegressor: sample_weight has masked values",
+    ),
+    "no columns": (lambda: laplace(X=X[:, :0]), r"X has shape \(8, 0\); pass at least one column"),
+    "rows of different lengths": (lambda: laplace(X=[[1.0], [1.0, 2.0]] * 4), r"X is a list that NumPy cannot read"),
+    "a network of NaN": (
+        lambda: laplace(model=own_network(lambda w, x: x @ w + jnp.log(-1 - x**2))), r"returns NaN or infinite outputs at row 0"
+    ),
+    "a network without derivatives": (
+        lambda: laplace(model=own_network(lambda w, x: x @ w + jnp.sqrt(0 * w[0]))), r"has NaN or infinite derivatives in its weights"
+    ),
+    "noise that vanishes": (lambda: fsp.likelihoods.Gaussian(1e-30), r"Gaussian: scale is as small as 1e-30"),
+    "a variance of zero": (
+        lambda: laplace(prior=fsp.Prior(RBF(variance=0.0))), r"a parameter of the kernel is zero, infinite or NaN; pass positive"
+    ),
+    "half a column": (lambda: laplace(prior=fsp.Prior(RBF(active_dims=[0.5]))), r"active_dims=\[0\.5\]; pass whole numbers"),
+    "a mean of nothing": (lambda: laplace(prior=fsp.Prior(RBF(), mean=lambda x: None)), r"Prior: mean returned nothing"),
+    "a complex mean": (lambda: laplace(prior=fsp.Prior(RBF(), mean=lambda x: 1j * x)), r"Prior: mean returned complex numbers"),
+    "a mean in NumPy": (
+        lambda: laplace(prior=fsp.Prior(RBF(), mean=lambda x: np.sin(np.asarray(x)))), r"mean cannot be compiled by JAX .* jax\.numpy"
+    ),
+    "a density of texts": (
+        lambda: laplace(likelihood=fsp.likelihoods.FromLogDensity(lambda f, y: "likely")),
+        r"FromLogDensity: the log density cannot be computed by JAX",
+    ),
+    "a traced key": (
+        lambda: jax.jit(lambda key: fsp.context.Halton([0.0], [1.0]).sample(3, key=key))(jr.key(0)), r"key is traced by jax\.jit"
+    ),
+    "a name with a zero byte": (
+        lambda: fsp.train(network(), fsp.Prior(RBF()), GAUSSIAN, BOX, X, Y, key=0, steps=1, checkpoint="a\0b", progress=False),
+        r"cannot be the name of a file",
+    ),
 }  # fmt: skip
 
 

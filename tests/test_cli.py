@@ -128,14 +128,10 @@ def test_other_mistakes_of_fit_and_predict(tmp_path):
     assert "model.json" in refused("predict", tmp_path, good)
 
 
-def test_fit_then_predict_gives_the_same_numbers(tmp_path):
-    good, out = table(tmp_path / "t.csv", GOOD), tmp_path / "fit"
-    fitted = run.invoke(
-        app, ["fit", str(good), "--target", "y", "--kernel", "rbf", "--out", str(out), "--steps", "100", "-q"]
-    )
-    assert fitted.exit_code == 0, fitted.output
-    assert "RMSE" in fitted.output
-    assert "verdict: good" in fitted.output
+def test_fit_then_predict_gives_the_same_numbers(fitted, tmp_path):
+    good, out, said = fitted / "t.csv", fitted / "fit", (fitted / "said").read_text()
+    assert "RMSE" in said
+    assert "verdict: good" in said
     figure = (out / "fit.png").read_bytes()
     assert figure.startswith(b"\x89PNG")
     width, height = (int.from_bytes(figure[at : at + 4], "big") for at in (16, 20))
@@ -181,18 +177,17 @@ def test_a_forecast_of_dates_categories_and_decimal_commas(tmp_path):
         assert [row["outside"] for row in csv.DictReader(file)] == ["0", "1", "1"]
 
 
-def test_the_second_process_takes_its_programs_from_the_cache(tmp_path, monkeypatch):
+def test_the_second_process_takes_its_programs_from_the_cache(fitted, tmp_path, monkeypatch):
     """By default they are in the user's cache directory. With programs on disk nothing is compiled: the second process writes
     none, and predicts the same bits."""
-    good, out = table(tmp_path / "good.csv", GOOD), tmp_path / "p.csv"
-    cache = tmp_path / "fsplaplace" / "programs"
-    run.invoke(app, ["fit", str(good), "--target", "y", "--steps", "5", "--out", str(tmp_path / "fit"), "--quiet"])
-    assert not cache.exists()
+    out, cache = tmp_path / "p.csv", tmp_path / "fsplaplace" / "programs"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    run.invoke(app, ["data", "list"])
+    assert not cache.exists()
     monkeypatch.delenv("FSPLAPLACE_NO_CACHE")
     found = []
     for options in ([], ["--cache", str(cache)]):
-        command = [*options, "predict", str(tmp_path / "fit"), str(good), "--out", str(out)]
+        command = [*options, "predict", str(fitted / "fit"), str(fitted / "t.csv"), "--out", str(out)]
         subprocess.run([sys.executable, "-c", "from fsplaplace.cli import main; main()", *command], check=True)
         found.append((sorted(path.name for path in cache.glob("*-cache")), out.read_bytes()))
     assert len(found[0][0]) > 3
@@ -218,11 +213,13 @@ def _columns(path):
 
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory):
-    """A directory that `fit` wrote."""
+    """A directory that `fit` wrote, and what it said: one fit for all tests of this file that need none of their own."""
     folder = tmp_path_factory.mktemp("fitted")
     good = table(folder / "t.csv", GOOD)
-    done = run.invoke(app, ["fit", str(good), "--target", "y", "--out", str(folder / "fit"), "--steps", "2", "-q"])
+    options = ["--kernel", "rbf", "--steps", "100", "-q"]
+    done = run.invoke(app, ["fit", str(good), "--target", "y", "--out", str(folder / "fit"), *options])
     assert done.exit_code == 0, done.output
+    (folder / "said").write_text(done.output)
     return folder
 
 
@@ -253,6 +250,12 @@ def test_a_mistyped_model_is_never_another_one(fitted, tmp_path):
         (("scales", "target_std"), [1e308], "target_std has values up to 1e+308"),
         (("scales",), [], "lacks features"),
         (("posterior_sha256",), "0" * 64, "of different fits"),
+        (("posterior_sha256",), [], "posterior_sha256 is not what"),
+        (("rows",), "many", "rows is not what"),
+        (("scores",), [], "scores is not what"),
+        (("more",), 1, "unknown field 'more'"),
+        (("network", "more"), 1, "unknown field 'network.more'"),
+        (("scales", "more"), [1.0], "unknown field 'scales.more'"),
         (("columns",), [{"name": "z", "kind": "number", "categories": []}], "columns does not say"),
         (("columns",), [{"name": "x", "kind": "category", "categories": [1, 2]}], "columns does not say"),
         (("columns",), [{"name": "x", "kind": "category", "categories": ["a", "b", "c"]}], "describes no network"),
@@ -304,28 +307,48 @@ def test_verify_goes_through_all_sets_and_names_a_command(tmp_path, monkeypatch)
     assert "`fsplaplace data fetch boston yacht`" in result.stderr
 
 
-@pytest.mark.parametrize("command", ["fit", "reproduce"])
+# What each command does, by the function that is interrupted and the words that are typed; OUT is a directory.
+WORK = {
+    "fit": ("fsplaplace.cli._tables.fit_table", "fit t.csv --target y --out OUT"),
+    "predict": ("fsplaplace.cli._tables.predict_table", "predict model t.csv --out OUT/part.json"),
+    "reproduce": ("fsplaplace.cli._reproduce.run", "reproduce sine --out OUT"),
+    "demo": ("fsplaplace.experiments.demo.run", "demo --out OUT"),
+    "report": ("fsplaplace.experiments.report.write_report", "report --out OUT"),
+    "studio": ("fsplaplace.studio.write_studio", "studio --out OUT/part.json"),
+}
+
+
+@pytest.mark.parametrize("command", WORK)
 @pytest.mark.parametrize("written", [False, True])
-def test_an_interrupt_says_what_is_kept(command, written, fitted, monkeypatch, tmp_path):
+def test_an_interrupt_says_what_is_kept(command, written, monkeypatch, tmp_path):
     def interrupt(*_, **__):
         if written:
             (tmp_path / "out" / "part.json").write_text("{}")
         raise KeyboardInterrupt
 
-    from fsplaplace.cli import _reproduce, _tables
-
-    monkeypatch.setattr(_tables, "fit_table", interrupt)
-    monkeypatch.setattr(_reproduce, "run", interrupt)
+    function, words = WORK[command]
+    monkeypatch.setattr(function, interrupt)
     (tmp_path / "out").mkdir()
     old = tmp_path / "out" / "old.json"
     old.write_text("{}")
     os.utime(old, (0, 0))
-    arguments = {"fit": [str(fitted / "t.csv"), "--target", "y"], "reproduce": ["sine"]}[command]
-    result = run.invoke(app, [command, *arguments, "--out", str(tmp_path / "out")])
+    result = run.invoke(app, words.replace("OUT", str(tmp_path / "out")).split())
     assert result.exit_code == 130
     assert ("nothing was written" in result.stderr) is not written
     assert ("part.json" in result.stderr) is written
     assert "old.json" not in result.stderr
+
+
+@pytest.mark.parametrize("names", [["list"], ["fetch", "boston"], ["verify", "boston"]])
+def test_an_interrupt_of_data_is_no_traceback(names, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    for function in ("show", "fetch", "verify"):
+        monkeypatch.setattr(f"fsplaplace.cli._data.{function}", interrupt)
+    result = run.invoke(app, ["data", *names])
+    assert result.exit_code == 130
+    assert result.stderr == "interrupted; nothing was written\n"
 
 
 @pytest.mark.parametrize("case", ["ascii", "pipe"])

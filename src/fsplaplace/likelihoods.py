@@ -20,6 +20,9 @@ from paramax import non_trainable, unwrap
 from fsplaplace.arguments import check_fields, check_finite, check_numbers, checked
 from fsplaplace.host import to_device
 
+# Precisions, the inverse squares of smaller scales, times the squares of residuals are beyond float32.
+_LEAST_SCALE = 1e-17
+
 
 class Noise(NamedTuple):
     """Gaussian noise of n targets with q outputs: what has a closed form needs nothing else of the likelihood.
@@ -91,7 +94,14 @@ class Likelihood(eqx.Module):
 
         A density falls off at least to one side. One that rises to both is usually its own negative: a loss.
         """
-        at = np.asarray(self.log_prob(outputs, targets))
+        try:
+            at = np.asarray(self.log_prob(outputs, targets))
+        except TypeError as error:  # JAX's own are that, too
+            reason = str(error).splitlines()[0]
+            raise TypeError(
+                f"{type(self).__name__}: the log density cannot be computed by JAX ({reason}); write it with jax.numpy, and return "
+                "one number"
+            ) from error
         if np.any(np.isnan(at)):
             raise ValueError(
                 f"{type(self).__name__}: the log density is NaN at the network's outputs; check its formula"
@@ -148,6 +158,11 @@ class Gaussian(Likelihood):
         if not np.all(np.isfinite(scale) & (scale > 0)):
             raise ValueError(f"Gaussian: scale must be positive and finite, but its smallest is {scale.min():g}")
         check_finite(scale, "Gaussian: scale")
+        if scale.min() < _LEAST_SCALE:
+            raise ValueError(
+                f"Gaussian: scale is as small as {scale.min():g}, whose inverse square float32 cannot hold; divide scale and y by a "
+                "typical size of y"
+            )
         log_scale = to_device(np.log(scale))
         self.log_scale = log_scale if learnable else non_trainable(log_scale)
 

@@ -1,11 +1,14 @@
 """Files: whole or not at all, with the permissions that a user expects, and nothing left behind."""
 
 import os
+import pathlib
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+import warnings
 
 import numpy as np
 import pytest
@@ -13,6 +16,13 @@ import pytest
 from fsplaplace.host import _files, check_target, read_tensors, write_atomically, write_tensors
 
 KIND = "test file"
+# For processes of their own: the file of this module alone, without the seconds that the library takes to import.
+ALONE = f"""
+import importlib.util
+spec = importlib.util.spec_from_file_location("_files", {_files.__file__!r})
+_files = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(_files)
+"""
 
 
 @pytest.fixture
@@ -66,6 +76,55 @@ def test_a_link_is_followed(tmp_path):
     assert read_tensors(tmp_path / "elsewhere" / "file", kind=KIND)[0]["a"][0] == 2.0
 
 
+def test_a_device_or_a_pipe_is_never_replaced_by_a_file(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    (tmp_path / "link").symlink_to(pipe)
+    for path in (pipe, tmp_path / "link"):
+        with pytest.raises(OSError, match=r"is a device or a pipe.*pass the name of a file"):
+            write(path)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    with pytest.raises(FileNotFoundError, match="is not a file"):
+        read_tensors(pipe, kind=KIND)
+
+
+def test_a_link_to_another_file_system_is_followed(tmp_path):
+    elsewhere = pathlib.Path("/dev/shm")
+    if not elsewhere.is_dir() or elsewhere.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("there is no other file system")
+    with tempfile.TemporaryDirectory(dir=elsewhere) as folder:
+        link = tmp_path / "link"
+        link.symlink_to(pathlib.Path(folder) / "file")
+        write(link, 2.0)
+        assert link.is_symlink()
+        assert read_tensors(pathlib.Path(folder) / "file", kind=KIND)[0]["a"][0] == 2.0
+        assert os.listdir(folder) == ["file"]
+
+
+def test_a_write_protected_file_is_kept():
+    """Its directory would allow to replace it, as `mv` does after asking."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o777)
+        path = pathlib.Path(folder) / "file"
+        path.write_bytes(b"kept")
+        path.chmod(0o444)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of forks of processes with threads: this one only writes a file
+            child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                if os.getuid() == 0:
+                    os.setuid(65534)  # permissions do not hold an administrator
+                write_atomically(path, b"lost")
+            except PermissionError as error:
+                code = 7 if "write-protected" in str(error) else 8
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        assert path.read_bytes() == b"kept"
+
+
 def test_the_bytes_are_on_the_disk_before_the_name_and_the_name_at_the_end(tmp_path, monkeypatch):
     calls = []
     for name in ("fsync", "replace"):
@@ -77,9 +136,8 @@ def test_the_bytes_are_on_the_disk_before_the_name_and_the_name_at_the_end(tmp_p
 
 def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path):
     path = tmp_path / "file"
-    script = f"""
+    script = f"""{ALONE}
 import os, signal
-from fsplaplace.host import _files
 with _files.replacing({str(path)!r}) as temporary:
     temporary.write_bytes(b"half")
     os.kill(os.getpid(), signal.SIGKILL)
@@ -127,14 +185,13 @@ def test_a_disk_that_is_full_leaves_the_old_file_and_nothing_else(tmp_path):
     path = tmp_path / "file"
     write(path)
     before = path.read_bytes()
-    script = f"""
+    script = f"""{ALONE}
 import resource, signal
 import numpy as np
-from fsplaplace.host import write_tensors
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 try:
-    write_tensors({str(path)!r}, {{"a": np.zeros(10_000)}}, {{"kind": {KIND!r}}})
+    _files.write_tensors({str(path)!r}, {{"a": np.zeros(10_000)}}, {{"kind": {KIND!r}}})
 except OSError as error:
     print(error.filename, error.strerror)
 """

@@ -16,6 +16,7 @@ from gpjax.kernels import RBF, Matern52
 
 import fsplaplace as fsp
 from fsplaplace.host import FileFormatError, checksum, read_tensors, write_tensors
+from fsplaplace.training import _fingerprint, _train
 from fsplaplace.training._checkpoint import _KIND
 
 GENERATOR = np.random.default_rng(0)
@@ -26,14 +27,13 @@ STEPS = 10
 
 def run(
     path=None, *, activation=jnp.tanh, mean=None, likelihood=None, optimizer=None, kernel=None, network=None,
-    steps=STEPS, lower=-1.5, **options,
+    steps=STEPS, lower=-1.5, context=None, **options,
 ):  # fmt: skip
-    prior, context = (
-        fsp.Prior(kernel or RBF(lengthscale=0.5), mean=mean),
-        fsp.context.Uniform(lower, 1.5),
-    )
+    prior = fsp.Prior(kernel or RBF(lengthscale=0.5), mean=mean)
+    context = context or fsp.context.Uniform(lower, 1.5)
     if network is None:
-        network = fsp.mlp([8], prior=fsp.Prior(RBF()), context=context, key=jr.key(0), activation=activation)
+        box = fsp.context.Uniform(-1.5, 1.5)
+        network = fsp.mlp([8], prior=fsp.Prior(RBF()), context=box, key=jr.key(0), activation=activation)
     return fsp.train(
         fsp.as_model(network), prior, likelihood or fsp.likelihoods.Gaussian(0.2), context, X, Y,
         key=jr.key(1), steps=steps, num_context=12, progress=False, checkpoint=path, optimizer=optimizer, **options,
@@ -67,6 +67,44 @@ def cosine(rate=1e-2):
     return optax.adam(optax.cosine_decay_schedule(rate, STEPS))
 
 
+class Schedule:
+    """An object that is no pytree, with a number that only steps between the probed ones tell apart."""
+
+    def __init__(self, until):
+        self.until = until
+
+    def __call__(self, step):
+        return jnp.where(step < self.until, 1e-2, 1e-3)
+
+
+def written(source, name):
+    """What a script of a user's defines under this name, as another version of the script would."""
+    script = {"jnp": jnp, "jr": jr, "Sampler": fsp.context.Sampler, "__name__": "a_script_of_a_user"}
+    exec(textwrap.dedent(source), script)
+    return script[name]
+
+
+def sampler(code, more=""):
+    """A sampler of one class name whose method, constant or global differs."""
+    source = f"""
+class Mine(Sampler):
+    width: float
+    constant = 1.0
+
+    def draw(self, num_points, generator):
+        return {code} * generator.uniform(-1, 1, (num_points, 1))
+
+    def sample(self, num_points, *, key):
+        return {code} * jr.uniform(key, (num_points, 1), minval=-1, maxval=1)
+{more}
+"""
+    return {"context": written(source, "Mine")(1.0)}
+
+
+def schedule(source):
+    return {"optimizer": optax.adam(written(source, "schedule"))}
+
+
 CHANGES = {
     "activation tanh to relu": ({"activation": jnp.tanh}, {"activation": jax.nn.relu}),
     "activation tanh to sin": ({"activation": jnp.tanh}, {"activation": jnp.sin}),
@@ -89,10 +127,58 @@ CHANGES = {
     "momentum, unseen in a first update": ({"optimizer": optax.adam(1e-2)}, {"optimizer": optax.adam(1e-2, b1=0.5)}),
     "context region": ({}, {"lower": -1.4}),
     "validation": ({}, {"validation": 0.2}),
+    "a method of a class": (sampler("1.5"), sampler("1.6")),
+    "a constant of a class": (sampler("self.constant"), sampler("self.constant", "    constant = 2.0")),
+    "a number of the script": (sampler("half", "half = 1.5"), sampler("half", "half = 1.6")),
+    "another number of the script": (
+        schedule("until = 4\ndef schedule(step): return jnp.where(step < until, 1e-2, 1e-3)"),
+        schedule("until = 5\ndef schedule(step): return jnp.where(step < until, 1e-2, 1e-3)"),
+    ),
+    "a function that a function calls": (
+        schedule("def early(step): return step < 4\ndef schedule(step): return jnp.where(early(step), 1e-2, 1e-3)"),
+        schedule("def early(step): return step < 5\ndef schedule(step): return jnp.where(early(step), 1e-2, 1e-3)"),
+    ),
+    "an attribute of an object": ({"optimizer": optax.adam(Schedule(4))}, {"optimizer": optax.adam(Schedule(5))}),
+    "an attribute of an object of Optax": (
+        {"optimizer": optax.MultiSteps(optax.adam(1e-2), 2).gradient_transformation()},
+        {"optimizer": optax.MultiSteps(optax.adam(1e-2), 3).gradient_transformation()},
+    ),
 }
 
 
+class _Begun(Exception):
+    """A run that is about to take its first step."""
+
+
+@pytest.fixture
+def identity(monkeypatch):
+    """The fingerprint of a run, and that of its functions by their outputs left out: without the steps."""
+
+    def begin(objective, start, *, optimizer, steps, key, validate=None, **_):
+        raise _Begun(_fingerprint.fingerprint(objective, validate, start, optimizer, key, steps))
+
+    monkeypatch.setattr(_train, "minimise", begin)
+    # Seen by what they are, not by what they return: outputs at a few points are a second net under the first.
+    monkeypatch.setattr(_fingerprint, "_probes", lambda *_: ())
+    monkeypatch.setattr(_fingerprint, "_updates", lambda *_: [])
+
+    def of(**options):
+        with pytest.raises(_Begun) as begun:
+            run("unused", **options)
+        return begun.value.args[0]
+
+    return of
+
+
 @pytest.mark.parametrize("change", CHANGES)
+def test_the_fingerprint_of_other_functions_is_another(identity, change):
+    first, second = (identity(**options) for options in CHANGES[change])
+    assert not second.matches(first.digest, first.probes)
+    again = identity(**CHANGES[change][0])
+    assert again.matches(first.digest, first.probes)
+
+
+@pytest.mark.parametrize("change", ["activation tanh to relu", "schedule with the same first rate"])
 def test_a_checkpoint_of_other_functions_is_refused(tmp_path, change):
     path = tmp_path / "run.safetensors"
     first, second = CHANGES[change]

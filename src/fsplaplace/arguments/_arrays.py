@@ -60,8 +60,8 @@ def check_squares(values: np.ndarray, argument: str) -> None:
             raise ValueError(f"{argument} has NaN values; remove those rows")
         if not largest <= math.sqrt(float(np.finfo(values.dtype).max)) / 100:
             raise ValueError(
-                f"{argument} has values up to {largest:.3g}, whose squares {values.dtype} cannot hold; divide {argument} by a "
-                "typical size of its values"
+                f"{argument} has values up to {largest:.3g}, whose squares {values.dtype} cannot hold; divide it by a typical "
+                "size of its values"
             )
 
 

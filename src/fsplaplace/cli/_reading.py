@@ -42,7 +42,7 @@ class TextTable(NamedTuple):
 def read_text_table(path: Path) -> TextTable:
     """The table in a file with one header line, or an error that names the place at fault."""
     if not path.is_file():
-        raise FileNotFoundError(f"{path} does not exist; pass a CSV file")
+        raise FileNotFoundError(f"{path} {'is not a file' if path.exists() else 'does not exist'}; pass a CSV file")
     raw = path.read_bytes()
     if not raw.strip():
         raise ValueError(f"{path} is empty; pass a CSV file with a header and rows of numbers")

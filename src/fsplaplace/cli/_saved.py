@@ -2,7 +2,7 @@
 
 import hashlib
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,22 @@ import numpy as np
 from paramax import NonTrainable
 
 from fsplaplace._version import __version__
-from fsplaplace.arguments import check_squares
+from fsplaplace.arguments import accepts, check_squares
 from fsplaplace.cli._columns import Column
 from fsplaplace.experiments import read_record, write_record
 from fsplaplace.networks import MLP, Units
 
 _KIND = "fsplaplace table model"
+# What is written and only shown; files of older versions lack some of it.
+_SHOWN: dict[str, Any] = {
+    "version": str, "posterior_sha256": str, "kernel": str, "rows": int, "steps": int | None, "seed": int,
+    "scores": Mapping,
+}  # fmt: skip
+# What predictions are made of, with the names inside.
+_USED: dict[str, set[str] | None] = {
+    "features": None, "columns": None, "target": None, "network": {"widths", "dtype", "units"},
+    "scales": {"input_mean", "input_std", "target_mean", "target_std"},
+}  # fmt: skip
 
 
 def save_model(
@@ -66,6 +76,7 @@ def read_description(folder: Path) -> dict[str, Any]:
     """What `model.json` says, every value of its type and in its range before anything is built of it; `columns` as records."""
     path = folder / "model.json"
     described = read_record(path, _KIND)
+    _check_names(path, described)
     names: Any = described.get("features")
     network: Any = described.get("network")
     scales: Any = described.get("scales")
@@ -108,6 +119,18 @@ def read_description(folder: Path) -> dict[str, Any]:
             raise ValueError(f"{path}: {name} is not {size} number(s); fit again")
         check_squares(np.asarray(values, dtype=float), f"{path}: {name}")
     return described
+
+
+def _check_names(path: Path, described: dict[str, Any]) -> None:
+    """Refuse what nobody knows, and what is shown if it is of another type."""
+    inner = {name: described[name] for name, known in _USED.items() if known and isinstance(described.get(name), dict)}
+    unknown = [name for name in described if name not in _SHOWN and name not in _USED]
+    unknown += [f"{name}.{part}" for name, parts in inner.items() for part in parts if part not in (_USED[name] or ())]
+    if unknown:
+        raise ValueError(f"{path} has the unknown field {unknown[0]!r}; fit again, or use the version that wrote it")
+    for name, kind in _SHOWN.items():
+        if name in described and not accepts(kind, described[name]):
+            raise ValueError(f"{path}: {name} is not what `fsplaplace fit` writes there; fit again")
 
 
 def saved_network(described: dict[str, Any]) -> MLP:

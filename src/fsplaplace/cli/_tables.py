@@ -250,13 +250,17 @@ def _say_outside(outside: Bool[np.ndarray, " n"], rows: str) -> None:
 def _scores(y, mean, std, rows: Bool[np.ndarray, " n"], noise: float) -> dict[str, float]:
     if not rows.any():
         return {}
-    y, mean, std = y[rows], mean[rows], std[rows]
-    variance = np.maximum(std**2 - noise**2, 0.0)
+    # In units of the largest standard deviation: squares of targets as large as 1e30 are beyond float32.
+    unit = float(np.max(std[rows]))
+    y, mean, std, noise = y[rows] / unit, mean[rows] / unit, std[rows] / unit, noise / unit
+    variance, noise_variance = np.maximum(std**2 - noise**2, 0.0), noise**2
+    density = metrics.log_predictive_density(y, mean, variance, noise_variance=noise_variance)
+    expected = metrics.expected_log_likelihood(y, mean, variance, noise_variance=noise_variance)
     return {
         "held-out rows": float(y.size),
-        "RMSE": float(metrics.rmse(y, mean)),
-        "log predictive density": float(metrics.log_predictive_density(y, mean, variance, noise_variance=noise**2)),
-        "expected log-likelihood": float(metrics.expected_log_likelihood(y, mean, variance, noise_variance=noise**2)),
+        "RMSE": float(metrics.rmse(y, mean)) * unit,
+        "log predictive density": float(density) - float(np.log(unit)),
+        "expected log-likelihood": float(expected) - float(np.log(unit)),
         "coverage of 90 % intervals": float(metrics.interval_coverage(y, mean, std, level=0.9)),
     }
 

@@ -121,6 +121,7 @@ class FSPEstimator(BaseEstimator):
         check_squares(X, f"{type(self).__name__}: X")
         check_squares(y, f"{type(self).__name__}: y")
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
+        self._check_readable(sample_weight=sample_weight)
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         rows = WeightedRows.collect(X, y, weights)
         if rows.X.shape[0] < 2:

@@ -45,7 +45,7 @@ class FSPClassifier(ClassifierMixin, FSPEstimator):
     @whole_or_nothing
     def fit(self, X: Any, y: Any, sample_weight: Any = None):
         """Fit to inputs (n, d) and labels (n,); a weight is the number of observations a row stands for."""
-        self._check_readable(X=X, y=y)
+        self._check_readable(X=X, y=y, sample_weight=sample_weight)
         X, y = map(np.asarray, self._validated(X, y, ensure_min_samples=2))
         y = column_or_1d(y, warn=True)
         try:

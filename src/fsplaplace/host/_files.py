@@ -60,9 +60,22 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 def check_target(path: str | Path) -> Path:
     """The file that `path` names, links followed; an error if nothing can be written there, before any work is done."""
-    target = Path(os.path.realpath(path))
+    try:
+        target = Path(os.path.realpath(path))
+    except ValueError as error:  # zero bytes
+        raise ValueError(f"{str(path)!r} cannot be the name of a file ({error}); pass another") from error
     if target.is_dir():
         raise IsADirectoryError(errno.EISDIR, "is a directory; pass the name of a file", str(path))
+    if target.exists() and not target.is_file():
+        # To put a file in the place of /dev/null would take it from every other program.
+        raise OSError(
+            errno.EINVAL, "is a device or a pipe, which no file can replace; pass the name of a file", str(path)
+        )
+    if target.exists() and not os.access(target, os.W_OK):
+        # Its directory would let us replace it, but whoever protected it does not want that.
+        raise PermissionError(
+            errno.EACCES, "is write-protected; pass another name, or change its permissions", str(path)
+        )
     if not target.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, f"cannot be written: there is no directory {target.parent}", str(path))
     if not os.access(target.parent, os.W_OK | os.X_OK):
@@ -96,7 +109,7 @@ def read_tensors(path: str | Path, *, kind: str) -> tuple[dict[str, np.ndarray],
     """Arrays and header of a file written by `write_tensors` with this `kind` in its header."""
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"{path} does not exist")
+        raise FileNotFoundError(f"{path} {'is not a file' if path.exists() else 'does not exist'}")
     try:
         with safe_open(path, framework="numpy") as file:
             header = json.loads((file.metadata() or {}).get("header", "null"))

@@ -8,6 +8,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import numpy as np
+from jax.core import Tracer
 
 from fsplaplace._version import __version__
 from fsplaplace.arguments import checked
@@ -55,6 +56,10 @@ def save(
     if unknown := set(omitted) - set(PARTS):
         raise ValueError(f"save: omit has {sorted(unknown)}; choose from {', '.join(map(repr, PARTS))}")
     entry_of(type(posterior))
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(posterior)):
+        raise TypeError(
+            "save: posterior is traced by jax.jit or jax.grad, but save is not a traceable function; call it outside"
+        )
     encoder = Encoder(omitted, inputs=getattr(posterior, "context_points", None))
     header = {"kind": _KIND, "format": FORMAT, "version": __version__, "object": encoder.encode(posterior)}
     if secret is not None:

@@ -13,6 +13,8 @@ def check_columns(kernel: AbstractKernel, num_columns: int) -> None:
     """Refuse active columns that the inputs do not have, and length scales that are not one for each active column."""
     for part in _parts(kernel):
         name, dims = type(part).__name__, part.active_dims
+        if not isinstance(dims, slice) and any(not isinstance(dim, int | np.integer) for dim in dims):
+            raise TypeError(f"Prior: the kernel {name} uses active_dims={dims}; pass whole numbers, counted from 0")
         last = dims.stop if isinstance(dims, slice) else max((abs(int(dim) + (dim < 0)) + 1 for dim in dims), default=0)
         if last is not None and last > num_columns:
             raise ValueError(

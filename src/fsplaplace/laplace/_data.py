@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 from numpy.typing import ArrayLike
 
-from fsplaplace.arguments import check_squares
+from fsplaplace.arguments import check_readable, check_squares
 from fsplaplace.host import to_device
 from fsplaplace.laplace import _choices
 from fsplaplace.likelihoods import Likelihood
@@ -128,7 +128,7 @@ def _array_rows(model: Model, likelihood: Likelihood, X, y) -> Rows:
     if _is_batches(X):
         _check_rereadable(X)
         raise TypeError(f"X is a {type(X).__name__} to iterate over; pass it as (X, y) batches and leave y out")
-    inputs, targets = np.asarray(X), np.asarray(y)
+    inputs, targets = check_readable(X, "X"), check_readable(y, "y")
     if inputs.nbytes <= _choices.HELD or inputs.ndim < 2:
         whole = _checked(model, likelihood, inputs, targets)
         data = Rows(lambda: iter([whole]), lambda index: Part(whole.inputs[index], whole.targets[index]))

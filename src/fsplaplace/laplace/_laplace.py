@@ -1,6 +1,7 @@
 """The Laplace approximation under a Gaussian-process prior: one entry for both forms."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Literal
 
 import jax.random as jr
@@ -137,7 +138,7 @@ def laplace(
     for kind in observed:
         warn_if_outside(kind, enforced)
     problem = Problem(model, prior, likelihood, observed, data, points, guards, given, resolve_budget(memory_budget))
-    with one_blas_thread():
+    with one_blas_thread(), _saying_what_is_not_finite(problem):
         posterior = precision_form(problem, rank) if form == "precision" else covariance_form(problem, options)
     _check_finite(posterior)
     posterior.verdict.warn()
@@ -149,6 +150,19 @@ def _check_options(form: str, options: Options) -> None:
         raise ValueError(
             "laplace: the precision form has the network's mean only; pass form='covariance' for mean='refined'"
         )
+
+
+@contextmanager
+def _saying_what_is_not_finite(problem: Problem) -> Iterator[None]:
+    """LAPACK only says that it failed: usually because the network or the sizes in the problem are not finite."""
+    try:
+        yield
+    except np.linalg.LinAlgError as error:
+        problem.model.check_outputs(problem.context, argument="the context points, which X is among")
+        raise FloatingPointError(
+            f"laplace: a matrix cannot be decomposed ({error}); check the sizes of the kernel's variance, the noise and y, or run "
+            "in float64"
+        ) from error
 
 
 def _check_finite(posterior: Posterior) -> None:

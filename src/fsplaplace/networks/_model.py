@@ -151,8 +151,9 @@ class Model(eqx.Module):
             inputs = jnp.asarray(x, self.dtype)
             return inputs if self.origin is None else inputs - self.origin
         values, dtype = check_numbers(x, argument), self.dtype
-        if values.ndim < 2 or values.shape[0] == 0:
-            raise ValueError(f"{argument} has shape {values.shape}; pass at least one row, as (n, d)")
+        if values.ndim < 2 or values.size == 0:
+            what = "row" if values.ndim < 2 or values.shape[0] == 0 else "column"
+            raise ValueError(f"{argument} has shape {values.shape}; pass at least one {what}, as (n, d)")
         if self.origin is not None:
             values = values.astype(np.float64) - np.asarray(self.origin, np.float64)
         with np.errstate(over="ignore"):  # a number too large for the weights' dtype is infinite below
@@ -172,12 +173,32 @@ class Model(eqx.Module):
                     "or load it again"
                 )
 
+    def check_outputs(self, x: Float[Array | np.ndarray, "n ..."], *, argument: str) -> None:
+        """Refuse outputs, and their derivatives in the weights, that are not finite at these inputs.
+
+        Time: one forward and one backward pass.
+        """
+        outputs, pull = jax.vjp(lambda params: self.evaluate(params, jnp.asarray(x, self.dtype)), self.params)
+        self._check_finite(np.asarray(outputs), argument)
+        if not all(np.all(np.isfinite(np.asarray(leaf))) for leaf in jax.tree.leaves(pull(jnp.ones_like(outputs)))):
+            raise ValueError(
+                f"{self.name} has NaN or infinite derivatives in its weights at {argument}, as sqrt has at 0; check its formula there"
+            )
+
+    def _check_finite(self, outputs: np.ndarray, argument: str) -> None:
+        finite = np.isfinite(outputs.reshape(len(outputs), -1)).all(axis=1)
+        if not finite.all():
+            raise ValueError(
+                f"{self.name} returns NaN or infinite outputs at row {int(np.argmin(finite))} of {argument}; check its formula there"
+            )
+
     def check_rows_independent(self, x: Float[Array | np.ndarray, "n ..."]) -> None:
         """Refuse a network whose output for one row depends on the other rows of the batch."""
         if isinstance(self.call, OneByOne):
             return
         few = np.asarray(x)[:3]
         together = np.asarray(self(to_device(few)))
+        self._check_finite(together, "X")
         if (width := self.num_outputs(x)) != together.shape[1]:
             detail = f"{width} outputs for one row, {together.size} for {few.shape[0]}"
         else:

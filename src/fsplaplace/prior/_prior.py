@@ -112,7 +112,13 @@ class Prior(eqx.Module):
     def mean_at(self, x: Float[Array, "n ..."]) -> Float[Array, "n q"]:
         r"""$\mu(x)$."""
         flat = _flatten(x)
-        values = jnp.asarray(self.mean(flat)).reshape(flat.shape[0], -1)
+        values = self.mean(flat)
+        if values is None or jnp.iscomplexobj(values):
+            seen = "nothing" if values is None else "complex numbers"
+            raise ValueError(
+                f"Prior: mean returned {seen}; make it return one real number for each row, or for each output"
+            )
+        values = jnp.asarray(values).reshape(flat.shape[0], -1)
         if values.shape[1] not in (1, self.num_outputs):
             raise ValueError(f"Prior: mean returned {values.shape[1]} outputs, but the prior has {self.num_outputs}")
         return jnp.broadcast_to(values, (flat.shape[0], self.num_outputs)).astype(flat.dtype)

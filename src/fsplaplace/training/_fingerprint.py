@@ -3,8 +3,11 @@
 import dataclasses
 import functools
 import hashlib
+import inspect
+import sys
 import types
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -19,6 +22,8 @@ from jaxtyping import Float, PRNGKeyArray, PyTree
 _GRADIENTS = (1.0, -0.5, 2.0, 0.25)
 # Two processors agree to about 1e-5 in float32; another activation, schedule or kernel moves some output by far more.
 _RELATIVE, _OF_LARGEST = 1e-4, 1e-5
+# What `dataclass` writes into a class.
+_GENERATED = ("__init__", "__repr__", "__eq__", "__replace__", "__setattr__", "__delattr__")
 
 
 class Fingerprint(eqx.Module):
@@ -59,9 +64,9 @@ def fingerprint(
 
     Time: one pass over a few rows, four updates of the optimiser, and a hash of all arrays.
     """
-    digest = hashlib.sha256()
+    digest, known = hashlib.sha256(), {}
     for part in (objective, validate, start, optimizer, key, steps):
-        _add(digest, part, set())
+        _add(digest, part, set(), known)
     outputs = [*jax.tree.leaves(_probes(objective, start)), *_updates(optimizer, start, steps)]
     return Fingerprint(digest.hexdigest(), tuple(np.asarray(leaf, dtype=np.float64) for leaf in outputs))
 
@@ -105,8 +110,15 @@ def _close(stored: np.ndarray, own: np.ndarray) -> bool:
     return np.allclose(stored, own, rtol=_RELATIVE, atol=atol, equal_nan=True)
 
 
-def _add(digest, value: Any, seen: set[int]) -> None:
-    """Add a value of any type to the digest, by what stays the same in another process: never by an address."""
+def _add(digest, value: Any, within: set[int], known: dict[int, bytes]) -> None:
+    """Add a value of any type to the digest, by what stays the same in another process: never by an address.
+
+    Args:
+        digest: what is added to.
+        value: anything.
+        within: addresses of what the value is part of; a value that contains itself, as recursive functions do, is added once.
+        known: digests of functions and classes that were met before, by address: others may refer to them again and again.
+    """
     if isinstance(value, int | float) and not isinstance(value, bool):
         # 10 and 10.0 are one number: which of them a schedule keeps may depend on who called it first.
         value = float(value)
@@ -119,12 +131,20 @@ def _add(digest, value: Any, seen: set[int]) -> None:
         digest.update(array.tobytes())
     elif value is None or isinstance(value, bool | int | float | complex | str | bytes):
         digest.update(repr(value).encode())
-    elif id(value) not in seen:
-        parts = _parts(value)
-        # A value that contains itself, as recursive functions do, is added once.
-        for part in parts:
-            _add(digest, part, seen | {id(value)})
+    elif isinstance(value, types.FunctionType | type) and id(value) not in within:
+        if id(value) not in known:
+            inner = hashlib.sha256()
+            _add_parts(inner, value, within, known)
+            known[id(value)] = inner.digest()
+        digest.update(known[id(value)])
+    elif id(value) not in within:
+        _add_parts(digest, value, within, known)
     digest.update(b")")
+
+
+def _add_parts(digest, value: Any, within: set[int], known: dict[int, bytes]) -> None:
+    for part in _parts(value):
+        _add(digest, part, within | {id(value)}, known)
 
 
 def _parts(value: Any) -> list:
@@ -139,23 +159,68 @@ def _parts(value: Any) -> list:
         case types.CodeType():
             return [value.co_code, value.co_names, value.co_consts]
         case type():
-            return [value.__module__, value.__qualname__]
+            return _class_parts(value)
+        case types.ModuleType():
+            return [value.__name__]
         case Mapping():
             return [part for item in value.items() for part in item]
         case set() | frozenset():
             return sorted(map(repr, value))
         case list() | tuple():
             return list(value)
+    own = [type(value)] if _is_users(type(value).__module__) else []
     if dataclasses.is_dataclass(value):
-        return [part for field in dataclasses.fields(value) for part in (field.name, getattr(value, field.name, None))]
+        fields = ((field.name, getattr(value, field.name, None)) for field in dataclasses.fields(value))
+        return [*own, *(part for field in fields for part in field)]
     if callable(value):
-        return [*_name(value), getattr(value, "__wrapped__", None)]
+        return [*own, *_name(value), getattr(value, "__wrapped__", None), *_attributes(value)]
     leaves, structure = jax.tree.flatten(value)
     if jax.tree_util.treedef_is_leaf(structure):
-        # Of an object that says nothing of itself but an address only the type is known.
         shown = repr(value)
-        return [] if " at 0x" in shown else [shown]
-    return leaves
+        return [*own, *_attributes(value)] if " at 0x" in shown else [*own, shown]
+    return [*own, *leaves]
+
+
+def _attributes(value: Any) -> list:
+    """Those of an object of the user's or of Optax; of others, such as loggers, they may be caches, and the type must do."""
+    module = type(value).__module__
+    if not (_is_users(module) or module.partition(".")[0] == "optax"):
+        return []
+    return (
+        [{name: part for name, part in vars(value).items() if name != "__wrapped__"}]
+        if hasattr(value, "__dict__")
+        else []
+    )
+
+
+def _class_parts(kind: type) -> list:
+    """Its name; of a class of the user's also what its methods do, and its constants."""
+    if not _is_users(kind.__module__):
+        return [kind.__module__, kind.__qualname__]
+    # What every class has, and what decorators of libraries add, is not by the user; addresses and caches are among it.
+    own = {name: part for name, part in vars(kind).items() if _is_written(kind, name, part)}
+    return [kind.__qualname__, own, [base for base in kind.__bases__ if _is_users(base.__module__)]]
+
+
+def _is_written(kind: type, name: str, part: Any) -> bool:
+    """Whether a class holds this because its author wrote it."""
+    part = getattr(part, "__func__", getattr(part, "fget", part))
+    if isinstance(part, types.FunctionType):
+        generated = name in _GENERATED and part.__code__.co_filename == "<string>"
+        return inspect.unwrap(part).__module__ == kind.__module__ and not generated
+    return not name.startswith("_") and isinstance(
+        part, bool | int | float | complex | str | tuple | np.ndarray | jax.Array
+    )
+
+
+@functools.cache
+def _is_users(module: str | None) -> bool:
+    """Whether a module is code of the user's: neither this library nor an installed one, whose names stand for their code."""
+    top = (module or "").partition(".")[0]
+    if top in ("fsplaplace", "builtins") or top in sys.stdlib_module_names:
+        return top == "__main__"
+    file = getattr(sys.modules.get(top), "__file__", None)
+    return file is None or not any(part in ("site-packages", "dist-packages") for part in Path(file).parts)
 
 
 def _function_parts(function: types.FunctionType) -> list:
@@ -168,7 +233,20 @@ def _function_parts(function: types.FunctionType) -> list:
         return _name(function)
     cells = [_content(cell) for cell in function.__closure__ or ()]
     # Not by its module, which is another one where a script is imported instead of run.
-    return [function.__name__, function.__code__, function.__defaults__, function.__kwdefaults__, cells]
+    parts = [function.__name__, function.__code__, function.__defaults__, function.__kwdefaults__, cells]
+    return [*parts, _globals(function)] if _is_users(function.__module__) else parts
+
+
+def _globals(function: types.FunctionType) -> dict[str, Any]:
+    """What a function of the user's reads from its module: numbers, arrays, other functions and classes."""
+    read = sorted(_names(function.__code__) & set(function.__globals__))
+    return {name: function.__globals__[name] for name in read}
+
+
+def _names(code: types.CodeType) -> set[str]:
+    """Names that a function and those inside it look up."""
+    inner = [part for part in code.co_consts if isinstance(part, types.CodeType)]
+    return set(code.co_names).union(*map(_names, inner))
 
 
 def _content(cell: types.CellType) -> Any:

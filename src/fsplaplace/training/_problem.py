@@ -86,6 +86,18 @@ def _check_prior(prior: Prior, X) -> None:
     prior.check_columns(math.prod(X.shape[1:]))
     for leaf in jax.tree.leaves(prior.kernel):
         if eqx.is_inexact_array(leaf) and not isinstance(leaf, Tracer):
+            if not np.all(np.isfinite(np.asarray(leaf))):
+                # A parameter is kept by its logarithm or the like: zero is not finite either.
+                raise ValueError(
+                    "Prior: a parameter of the kernel is zero, infinite or NaN; pass positive, finite numbers"
+                )
             check_squares(np.asarray(leaf).astype(np.float32), "Prior: a parameter of the kernel")
-    if not isinstance(prior.mean, Zero) and not np.all(np.isfinite(np.asarray(prior.mean_at(X[:_PROBED])))):
+    if isinstance(prior.mean, Zero):
+        return
+    try:
+        eqx.filter_eval_shape(prior.mean_at, X[:_PROBED])
+    except jax.errors.JAXTypeError as error:
+        reason = str(error).splitlines()[0]
+        raise TypeError(f"Prior: mean cannot be compiled by JAX ({reason}); write it with jax.numpy") from error
+    if not np.all(np.isfinite(np.asarray(prior.mean_at(X[:_PROBED])))):
         raise ValueError("Prior: mean is NaN or infinite at the first rows of X; check the function or the number")
