@@ -20,7 +20,7 @@ from fsplaplace.host import check_fits, itemsize, resolve_budget, rows_of_data, 
 from fsplaplace.laplace import _choices
 from fsplaplace.laplace._diagnostics import Diagnostics, Verdict
 from fsplaplace.laplace._leave_one_out import LeaveOneOut, leave_one_out
-from fsplaplace.laplace._linear_model import Later, LinearModel, Local, local_at
+from fsplaplace.laplace._linear_model import Later, LinearModel, Local, assembled, local_at
 from fsplaplace.laplace._predictive import (
     Joint,
     Prediction,
@@ -47,6 +47,9 @@ from fsplaplace.prior import Prior, SeenPrior
 from fsplaplace.training import is_stated, settle
 
 _WHOSE_LIKELIHOOD = "Posterior.{}: likelihood is None, but the posterior's own is of values; pass the likelihood of what the operator sees"
+
+
+_OF_LINEAR_MODEL = ("model", "prior", "likelihood", "scale", "shift", "information", "context_points", "later")
 
 
 class Posterior(eqx.Module):
@@ -197,11 +200,14 @@ class Posterior(eqx.Module):
                 f"Posterior.condition: {type(chosen).__name__} has a parameter for each training row; pass the likelihood of "
                 "the new rows as likelihood"
             )
-        x, linear = _check_inputs(self, X, argument="X"), _through(self, of)
+        x, linear = _check_on_host(self, X, argument="X"), _through(self, of)
         width = self.prior.num_outputs if of is None else linear.model.num_outputs(x)
         targets = _check_targets(y, chosen, x.shape[0], width, self.scale.dtype, caller="condition")
         found = condition_on(linear, x, targets, chosen)
-        return dataclasses.replace(self, later=found.later, log_evidence=self.log_evidence + found.log_evidence)
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return assembled(
+            Posterior, fields | {"later": found.later, "log_evidence": self.log_evidence + found.log_evidence}
+        )
 
     @checked
     def leave_one_out(
@@ -223,7 +229,7 @@ class Posterior(eqx.Module):
         if likelihood is None and of is not None:
             raise ValueError(_WHOSE_LIKELIHOOD.format("leave_one_out"))
         chosen = self.likelihood if likelihood is None else likelihood
-        x, linear = _check_inputs(self, X, argument="X"), _through(self, of)
+        x, linear = _check_on_host(self, X, argument="X"), _through(self, of)
         q = self.prior.num_outputs if of is None else linear.model.num_outputs(x)
         targets = _check_targets(y, chosen, x.shape[0], q, self.scale.dtype, caller="leave_one_out")
         if chosen.noise((x.shape[0], q)) is None:
@@ -231,10 +237,9 @@ class Posterior(eqx.Module):
                 f"Posterior.leave_one_out: {type(chosen).__name__} has no closed form; fit without the datum, or use Gaussian"
             )
         size, found = rows_of_data(24 * q * self.scale.shape[0], resolve_budget(None), num_rows=x.shape[0]), []
-        inputs = np.asarray(x)
         for start in range(0, x.shape[0], size):
             part = slice(start, start + size)
-            local = local_rows(linear, to_device(inputs[part]))
+            local = local_rows(linear, to_device(x[part]))
             found.append(leave_one_out(linear, local, np.asarray(targets[part]), chosen.rows(part), first=start))
         return found[0] if len(found) == 1 else jax.tree.map(lambda *leaves: to_device(np.concatenate(leaves)), *found)
 
@@ -288,10 +293,11 @@ class Posterior(eqx.Module):
 
     @property
     def _linear_model(self) -> LinearModel:
-        return LinearModel(
-            self.model, self.prior, self.likelihood, self.scale, self.shift, self.information, self.context_points,
-            self.later, refined=self.diagnostics.mean == "refined", missed_as_noise=self.diagnostics.missed_as_noise,
-        )  # fmt: skip
+        found = {name: getattr(self, name) for name in _OF_LINEAR_MODEL}
+        given = self.diagnostics
+        return assembled(
+            LinearModel, found | {"refined": given.mean == "refined", "missed_as_noise": given.missed_as_noise}
+        )
 
     @checked(traceable=True)
     def tangent(self, operator: Operator) -> Tangent:
@@ -333,7 +339,13 @@ class Posterior(eqx.Module):
 
 # Functions, not methods: each look-up of a method of an Equinox module takes a tenth of a millisecond.
 def _check_inputs(posterior: Posterior, x, *, argument: str = "x"):
-    x = Model.check_inputs(posterior.model, x, argument=argument)
+    x = _check_on_host(posterior, x, argument=argument)
+    return x if isinstance(x, Tracer) else to_device(x)
+
+
+def _check_on_host(posterior: Posterior, x, *, argument: str):
+    """The same without the copy to the device, which few rows need not take."""
+    x = Model.check_on_host(posterior.model, x, argument=argument)
     if x.shape[1:] != (wanted := posterior.context_points.shape[1:]):
         raise ValueError(
             f"{argument} has rows of shape {x.shape[1:]}, but the model was fitted to {wanted}; pass the same columns"

@@ -24,8 +24,9 @@ from fsplaplace.networks import (
     rows_per_block,
 )
 
-# New data of up to so many rows go through one program, padded to a multiple: fewer programs, and a network is fast on so few.
-_FEW_ROWS, _ROWS_MULTIPLE = 256, 16
+# New data of up to so many rows go through one program, padded to a multiple, a smaller one of up to 16: fewer programs, and a
+# network is fast on so few.
+_FEW_ROWS, _ROWS_MULTIPLE, _SMALL_MULTIPLE = 256, 16, 4
 # Numbers of such a Jacobian for each output: 32 MB of doubles.
 _LARGEST_ROWS = 2**22
 
@@ -104,9 +105,9 @@ def condition_on(linear: LinearModel, x, targets, likelihood: Likelihood) -> Con
     """The update by new data: few rows with one Gaussian noise by one program, without planning, which would take longer."""
     traced = any(isinstance(leaf, Tracer) for leaf in (x, targets, linear.scale, *jax.tree.leaves(likelihood)))
     if traced or type(likelihood) is not Gaussian or likelihood.per_row or not _few(linear, x):
-        return condition(linear, local_rows(linear, x), targets, likelihood)
+        return condition(linear, local_rows(linear, x if isinstance(x, Tracer) else to_device(x)), targets, likelihood)
     rows, count = _round_up(x.shape[0]), np.asarray(x.shape[0], np.int32)
-    found = condition_few(linear, pad_rows(np.asarray(x), rows), pad_rows(targets, rows), likelihood, count)
+    found = condition_few(linear, pad_rows(x, rows), pad_rows(targets, rows), likelihood, count)
     if not np.isfinite(found.log_evidence):
         raise FloatingPointError("Posterior.condition: the log evidence is not finite; check y and the likelihood")
     return found
@@ -119,7 +120,8 @@ def _few(linear: LinearModel, x) -> bool:
 
 
 def _round_up(count: int) -> int:
-    return -(-count // _ROWS_MULTIPLE) * _ROWS_MULTIPLE
+    step = _SMALL_MULTIPLE if count <= _ROWS_MULTIPLE else _ROWS_MULTIPLE
+    return -(-count // step) * step
 
 
 def local_rows(linear: LinearModel, x) -> Local:

@@ -91,18 +91,17 @@ def _dense(task: Task) -> PulledBack:
     outputs, jacobian = outputs[:count], jacobian[: count * q]
     judged, size = _rows_of(joined.at["judged"], q), task.matrix.shape[0]
     units = _row_units(jacobian, size, q)
-    rows, also = _Rows(jacobian, units, judged), enforced(problem, task.columns, beside=_beside_dense(task))
+    also = enforced(problem, task.columns, beside=_beside_dense(task))
     # Values are the first kind, so that rows of what operators see follow those of all values.
-    for part in parts:
-        if not part.kind.of_values:
-            rows = rows.with_judged(np.asarray(jacobian_matrix(part.kind.model, part.inputs)))
+    seen = [np.asarray(jacobian_matrix(part.kind.model, part.inputs)) for part in parts if not part.kind.of_values]
+    rows = _Rows.of(jacobian, units, judged, size=size, solved=[] if also is None else [also.jacobian], seen=seen)
     targets = task.matrix / units[:size]
     if also is not None:
-        rows = rows.with_solved(also.jacobian, at=size)
         targets = np.concatenate([targets, also.columns])
+    derivatives = any(kind.operator.order > 0 for kind in problem.observed)
     solution = minimum_norm_solve(
-        rows.jacobian / rows.units.astype(jacobian.dtype), targets,
-        deltas=task.ridges, probes=rows.judged,
+        rows.in_units(), targets,
+        deltas=task.options.ridges(problem.model.dtype, of_derivatives=derivatives), probes=rows.judged,
         choose=lambda candidates: reference.best_ridge(candidates * rows.units[rows.judged], treatments),
     )  # fmt: skip
     columns = np.asarray(solution.rows).T
@@ -132,17 +131,35 @@ class _Rows(NamedTuple):
     units: Float[np.ndarray, "N 1"]
     judged: Int[np.ndarray, " k"]
 
-    def with_judged(self, rows: Float[np.ndarray, "k p"]) -> "_Rows":
-        """With further rows to judge at."""
-        judged = np.concatenate([self.judged, len(self.jacobian) + np.arange(len(rows))])
-        units = np.concatenate([self.units, np.ones((len(rows), 1))])
-        return _Rows(np.concatenate([self.jacobian, rows]), units, judged)
+    @classmethod
+    def of(
+        cls,
+        jacobian: Float[np.ndarray, "N p"],
+        units: Float[np.ndarray, "N 1"],
+        judged: Int[np.ndarray, " k"],
+        *,
+        size: int,
+        solved: list[Float[np.ndarray, "_ p"]],
+        seen: list[Float[np.ndarray, "_ p"]],
+    ) -> "_Rows":
+        """Rows of values, the first `size` of them solved for; further ones to solve for after these; and others to judge at.
 
-    def with_solved(self, rows: Float[np.ndarray, "k p"], *, at: int) -> "_Rows":
-        """With further rows to solve for, inserted there."""
-        jacobian = np.concatenate([self.jacobian[:at], rows, self.jacobian[at:]])
-        units = np.concatenate([self.units[:at], np.ones((len(rows), 1)), self.units[at:]])
-        return _Rows(jacobian, units, np.where(self.judged < at, self.judged, self.judged + len(rows)))
+        One copy of everything, and none if there are values alone: the Jacobian is the largest array of a fit.
+        """
+        if not solved and not seen:
+            return cls(jacobian, units, judged)
+        whole = np.concatenate([jacobian[:size], *solved, jacobian[size:], *seen])
+        further, last = sum(map(len, solved)), sum(map(len, seen))
+        judged = np.where(judged < size, judged, judged + further)
+        return cls(
+            whole,
+            np.concatenate([units[:size], np.ones((further, 1)), units[size:], np.ones((last, 1))]),
+            np.concatenate([judged, len(whole) - last + np.arange(last)]),
+        )
+
+    def in_units(self) -> Float[np.ndarray, "N p"]:
+        """Each row divided by its unit."""
+        return self.jacobian if np.all(self.units == 1) else self.jacobian / self.units.astype(self.jacobian.dtype)
 
 
 def _row_units(jacobian: Float[np.ndarray, "N p"], num_context: int, num_outputs: int) -> Float[np.ndarray, "N 1"]:

@@ -10,6 +10,9 @@ from jaxtyping import Array, Float, Int
 from fsplaplace.host import blas_threads_for
 from fsplaplace.linalg._eigen import eigenpairs
 
+# Rows that are copied at a time, to be multiplied.
+_TOGETHER = 256
+
 
 class Solution(NamedTuple):
     """A ridge solution: its rows, what it reaches at the targets' rows, and the relative ridge used."""
@@ -52,18 +55,29 @@ def minimum_norm_solve(
     count = targets.shape[0]
     # On the host: BLAS takes less time than XLA does, and nothing is compiled.
     exact = np.asarray(matrix, dtype=np.float64)
-    fitted, others = exact[:count], exact[count:]
+    fitted, probes = exact[:count], np.arange(count, len(exact)) if probes is None else probes
     with blas_threads_for(2.0 * exact.size * count):
         gram = fitted @ fitted.T
-        products = np.concatenate([gram, others @ fitted.T])
+        at_probes = _products(exact, gram, probes)
     eigenvalues, eigenvectors = eigenpairs(gram, rtol=min(deltas))
     rotated = eigenvectors.T @ targets
-    at_probes = products[count:] if probes is None else products[probes]
     damping = _choose(np.maximum(eigenvalues, 0.0), rotated, deltas, at_probes @ eigenvectors, choose)
     coefficients = eigenvectors @ (damping.filter[:, None] * rotated)
     with blas_threads_for(2.0 * fitted.size * targets.shape[1]):
         rows = np.asarray(coefficients.T @ fitted, dtype=matrix.dtype)
     return Solution(jax.device_put(rows), gram @ coefficients, damping.delta)
+
+
+def _products(
+    matrix: Float[np.ndarray, "N p"], gram: Float[np.ndarray, "n n"], rows: Int[np.ndarray, " g"]
+) -> Float[np.ndarray, "g n"]:
+    """Of some rows of the matrix with its first n, whose Gram matrix is known; no other row is multiplied or copied."""
+    count = gram.shape[0]
+    found, others = np.empty((rows.size, count)), np.flatnonzero(rows >= count)
+    found[rows < count] = gram[rows[rows < count]]
+    for part in np.array_split(others, -(-others.size // _TOGETHER)) if others.size else ():
+        found[part] = matrix[rows[part]] @ matrix[:count].T
+    return found
 
 
 def ridge(

@@ -147,6 +147,11 @@ class Model(eqx.Module):
 
     def check_inputs(self, x: ArrayLike, *, argument: str = "X") -> Float[Array, "n ..."]:
         """Inputs in the weights' dtype, or an error that says what is wrong with them."""
+        checked = Model.check_on_host(self, x, argument=argument)
+        return checked if isinstance(checked, Tracer) else to_device(checked)
+
+    def check_on_host(self, x: ArrayLike, *, argument: str = "X") -> Float[Array | np.ndarray, "n ..."]:
+        """The same as a NumPy array, unless the inputs are traced."""
         if isinstance(x, Tracer):
             inputs = jnp.asarray(x, self.dtype)
             return inputs if self.origin is None else inputs - self.origin
@@ -162,7 +167,7 @@ class Model(eqx.Module):
             bad = int(np.argmin(np.isfinite(values.reshape(len(values), -1)).all(axis=1)))
             raise ValueError(f"{argument} has NaN or infinite values (first in row {bad}); remove or impute those rows")
         check_squares(values, argument)
-        return to_device(values)
+        return values
 
     def check_weights(self) -> None:
         """Refuse weights that are not finite."""
