@@ -129,7 +129,8 @@ def _run_cells(
             if done is None:
                 began = time.perf_counter()
                 with jax.enable_x64(True):
-                    outcome = experiment.run(cell, settings)
+                    # Where a cell may keep what it would otherwise have to do again; no part of what it depends on.
+                    outcome = experiment.run(cell, {**settings, "directory": directory})
                 took = time.perf_counter() - began
                 record = {"identity": identity, "seconds": took, "outcome": dataclasses.asdict(outcome)}
                 write_record(path, _CELL, record)

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from fsplaplace.arguments import KeyLike, as_key, checked
+from fsplaplace.arguments import KeyLike, Range, as_key, checked
 from fsplaplace.host import one_blas_thread, ready_to_compute, resolve_budget
 from fsplaplace.laplace._choices import Options, num_training
 from fsplaplace.laplace._covariance_form import covariance_form
@@ -24,7 +24,7 @@ from fsplaplace.prior import Prior
 from fsplaplace.training import check_types
 
 
-@checked
+@checked(ranges={"data_share": Range("above 0 and at most 1", above=0, most=1)})
 def laplace(
     model: Model,
     prior: Prior,
@@ -44,6 +44,7 @@ def laplace(
     guard_points: ArrayLike | None = None,
     include_training: bool = True,
     missed_as_noise: bool | None = None,
+    data_share: float = 1.0,
     memory_budget: float | None = None,
     key: KeyLike | None = None,
 ) -> Posterior:
@@ -100,6 +101,9 @@ def laplace(
             functions that vary smoothly through the data follow them less closely. By default what loses less against the exact
             process given some of the data (Gaussian likelihood); without one, as function by the dense solver and as noise
             by the others.
+        data_share: share of the rows, chosen at random, whose likelihood stands for that of all in the curvature (and in
+            the refined mean): for so many rows that one pass over them takes too long. `diagnostics.sampling_error` estimates
+            the relative error that this makes.
         memory_budget: bytes any single stage may take; a quarter of RAM by default.
         key: for the default guard and context points; a fixed key by default.
 
@@ -129,7 +133,8 @@ def laplace(
     guards = _checked(model, guard_points, data, "guard_points") if given else default_guards(points, data, key)
     for kind in observed:
         warn_if_outside(kind, enforced)
-    problem = Problem(model, prior, likelihood, observed, data, points, guards, given, resolve_budget(memory_budget))
+    budget = resolve_budget(memory_budget)
+    problem = Problem(model, prior, likelihood, observed, data, points, guards, given, budget, data_share)
     with one_blas_thread():
         posterior = precision_form(problem, rank) if form == "precision" else covariance_form(problem, options)
     _check_finite(posterior)
