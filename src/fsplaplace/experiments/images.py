@@ -22,6 +22,7 @@ from fsplaplace.experiments._experiment import Cell, Experiment, Outcome, Publis
 from fsplaplace.experiments._image_data import Images, context_of, corrupted, load_images
 from fsplaplace.experiments._image_network import ConvolutionalNetwork
 from fsplaplace.experiments._methods import keys, rounded
+from fsplaplace.experiments._records import fingerprint
 from fsplaplace.methods import FVI, MAP, SparseGP, WeightLaplace, last_layer
 from fsplaplace.tuning import fit_prior
 
@@ -31,6 +32,10 @@ _LIKELIHOOD = fsp.likelihoods.Categorical(NUM_CLASSES)
 _CONTEXTS = {"KMNIST": "KMNIST", "RND": "RND", "own": "no auxiliary images"}
 # Angles at which test images are turned.
 _ANGLES = tuple(range(0, 181, 15))
+# Settings that a training depends on; the name of its file says the rest.
+_OF_TRAINING = (
+    "num_train", "epochs", "choice_steps", "learning_rate", "num_context", "num_corrupted", "channels", "width",
+)  # fmt: skip
 # Rows of the paper's table, and the columns of it.
 _COLUMNS = (
     "FSP-Laplace (KMNIST)", "FSP-Laplace (RND)", "FVI (KMNIST)", "FVI (RND)", "Laplace", "MAP", "Sparse GP",
@@ -51,8 +56,8 @@ class ImageTable(Experiment):
     place = "Section 4 and Appendix C, image classification"
     presets = {  # noqa: RUF012 - constants of the class
         "quick": {
-            "seeds": 1, "num_train": 1000, "num_test": 200, "epochs": 2, "choice_steps": 0, "variances": [2.0],
-            "learning_rate": 2e-3, "num_context": 20, "num_corrupted": 400, "posterior_images": 40, "rank": 5,
+            "seeds": 1, "num_train": 2000, "num_test": 200, "epochs": 8, "choice_steps": 0, "variances": [2.0],
+            "learning_rate": 5e-3, "num_context": 20, "num_corrupted": 400, "posterior_images": 40, "rank": 5,
             "data_share": 0.2, "samples": 20, "prior_images": 200, "channels": [4, 8, 8], "width": 32,
             "methods": ["FSP-Laplace, KMNIST", "MAP"],
         },
@@ -188,7 +193,9 @@ class _Work(NamedTuple):
         directory = self.settings.get("directory")
         if directory is None:
             return None
-        path = Path(directory) / "trainings" / f"{self.cell.task}-{name}-seed{self.cell.seed}.safetensors"
+        # By all that training depends on: other settings do not find it.
+        mark = fingerprint(name, self.cell.seed, {each: self.settings[each] for each in _OF_TRAINING})[:12]
+        path = Path(directory) / "trainings" / f"{name}-{mark}.safetensors"
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
