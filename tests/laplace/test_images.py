@@ -135,6 +135,29 @@ def test_convolutional_features_are_kept_in_single_precision():
     assert block.features.dtype == np.float64
 
 
+def test_a_plan_without_a_rank_is_one_that_finishes():
+    """Ten or a hundred classes and 2,000 images: 50 directions for each class, or a refusal that says what fits."""
+    row, points = np.zeros((9, SIDE, SIDE, 1), np.float32), np.zeros((2000, SIDE, SIDE, 1), np.float32)
+    model = fsp.as_model(Small(jr.key(0)))
+    planned = fsp.plan(model, PRIOR, row, points, include_training=False)
+    assert planned.rank == 50 * CLASSES
+    with pytest.raises(MemoryError, match=r"pass rank=\d+"):
+        fsp.plan(model, PRIOR, row, points, memory_budget=2e6)
+
+
+def test_bytes_and_other_shapes_are_named(model):
+    options = {"key": jr.key(0), "steps": 1, "num_context": 3, "progress": False}
+    arguments = (model, PRIOR, LIKELIHOOD, fsp.context.Data(IMAGES))
+    with pytest.warns(UserWarning, match=r"X holds bytes from 0 to 2\d\d; .* pass X / 255"):
+        fsp.train(*arguments, (255 * IMAGES).astype(np.uint8), LABELS, **options)
+    with pytest.raises(ValueError, match="channels first or last"):
+        fsp.train(*arguments, np.moveaxis(IMAGES, -1, 1), LABELS, **options)
+    with pytest.raises(ValueError, match="one-hot"):
+        fsp.train(*arguments, IMAGES, np.eye(CLASSES)[LABELS], **options)
+    with pytest.raises(ValueError, match="context points have shape"):
+        fsp.train(*arguments[:3], fsp.context.Data(IMAGES[:, :4]), IMAGES, LABELS, **options)
+
+
 def test_plans_count_rows_as_rows(model):
     """Operations of the data: reverse passes for each output and one product, fewer than a pass for each direction."""
     planned = fsp.plan(model, PRIOR, IMAGES, IMAGES[:20], rank=60)

@@ -31,7 +31,7 @@ from fsplaplace.laplace._problem import Places, Problem
 from fsplaplace.laplace._pull_back import PulledBack, Task, solve
 from fsplaplace.laplace._reference import Moments, reference_at, typical
 from fsplaplace.laplace._verdict import verdict_of
-from fsplaplace.networks import CapacityWarning, linear_model
+from fsplaplace.networks import CapacityWarning, linear_model, linearisation
 from fsplaplace.prior import PriorFactor, moments
 
 
@@ -284,11 +284,15 @@ def _solver(problem: Problem, options: Options) -> str:
 
 def _most_directions(problem: Problem, options: Options, solver: str) -> int | None:
     """The limit on the rank; the usual one unless the noise is Gaussian and may tell more directions apart."""
+    blocks, points = problem.prior.blocks, problem.context
+    rank = _choices.default_rank(
+        options.rank, points.shape[0] * problem.prior.num_outputs, blocks.num_independent,
+        convolutional=linearisation(problem.model, points).convolutional,
+    )  # fmt: skip
     if problem.noise is None:
-        return options.rank
-    blocks = problem.prior.blocks
-    size = problem.context.shape[0] * blocks.rows_per_point
-    return _choices.most_directions(options.rank, size, blocks.num_independent, solver, problem.budget)
+        return rank
+    size = points.shape[0] * blocks.rows_per_point
+    return _choices.most_directions(rank, size, blocks.num_independent, solver, problem.budget)
 
 
 def _cost(problem: Problem, options: Options, factor: PriorFactor, solver: str) -> Cost:

@@ -76,8 +76,10 @@ def laplace(
             finishes what training left undone; or the better of the two at guard and context points ("auto"): the one
             closer to the exact Gaussian process given the data, or 1,000 of more than 2,000 targets (Gaussian likelihood),
             else the one with the lower training objective. The precision form has the network's only.
-        rank: the most directions to keep; no limit by default up to 2,000 context points. Beyond, 500 for each output, or 2,000
-            in all if the noise is Gaussian and the network has up to 4,000 weights; fewer if they have 99.9 % of the prior
+        rank: the most directions to keep, over all outputs together: 500 are 50 for each of ten classes. No limit by default up
+            to 2,000 context points. Beyond, 500 for each output, or 2,000 in all if the noise is Gaussian and the network has up
+            to 4,000 weights. For a network with convolutions 50 for each output if points times outputs are more than 2,000:
+            what they miss of the prior stays unknown to the data. Fewer if they have 99.9 % of the prior
             variance at those points (more, if what is missed would show in Gaussian noise). `diagnostics.captured` says what
             was reached, and a `CapacityWarning` if that is too little. More than there are has no effect.
         rtol: relative size below which directions of the prior are dropped. By default 1e-6, or less where Gaussian noise
