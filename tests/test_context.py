@@ -129,7 +129,6 @@ def test_a_constant_column_keeps_its_value_around_the_data():
         (lambda: context.Uniform(1.0, 0.0), r"Uniform: lower exceeds upper in column 0 \(1 > 0\); swap them"),
         (lambda: context.Halton(0.0, np.inf), "Halton: lower and upper must be finite"),
         (lambda: context.Sobol(np.nan, 1.0), "Sobol: lower and upper must be finite"),
-        (lambda: context.Uniform([[0.0]], 1.0), r"Uniform: lower and upper must be numbers or 1-D .* shape \(1, 1\)"),
         (lambda: context.Grid(LOWER, UPPER).sample(7), "Grid: 7 points cannot make a grid .* ask for 8 or more"),
         (lambda: context.Data(np.zeros((0, 2))), r"Data: rows has shape \(0, 2\); pass at least one row"),
         (lambda: context.Data([[np.nan]]), "Data: rows has NaN or infinite values; remove those rows"),
@@ -214,3 +213,17 @@ def test_the_region_around_data_far_from_zero_is_as_wide(shift):
         np.testing.assert_allclose(
             np.asarray(getattr(box, name), float) - shift, getattr(near_box, name), atol=rounding + 1e-6
         )
+
+
+@pytest.mark.parametrize("kind", [context.Uniform, context.Halton, context.Sobol, context.LatinHypercube])
+def test_boxes_have_the_shape_of_a_point(kind):
+    """A box of images is the box of their pixels: the same points, in their shape."""
+    lower, upper = np.zeros((2, 3, 1)), np.arange(1.0, 7.0).reshape(2, 3, 1)
+    images, rows = kind(lower, upper), kind(lower.ravel(), upper.ravel())
+    np.testing.assert_array_equal(
+        images.sample(5, key=jr.key(0)), np.asarray(rows.sample(5, key=jr.key(0))).reshape(5, 2, 3, 1)
+    )
+    drawn = [each.draw(5, np.random.default_rng(0)) for each in (images, rows)]
+    np.testing.assert_array_equal(drawn[0], drawn[1].reshape(5, 2, 3, 1))
+    with pytest.raises(ValueError, match=r"lower exceeds upper in column \(1, 2, 0\)"):
+        kind(lower, np.where(upper == 6, -1.0, upper))

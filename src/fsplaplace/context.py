@@ -72,8 +72,8 @@ class _Minus(Sampler):
 
 
 class _Box(Sampler):
-    lower: Float[Array, " d"]
-    upper: Float[Array, " d"]
+    lower: Float[Array, " *row"]
+    upper: Float[Array, " *row"]
 
     @checked
     def __init__(self, lower: ArrayLike, upper: ArrayLike):
@@ -81,26 +81,30 @@ class _Box(Sampler):
             np.atleast_1d(np.asarray(lower, dtype=float)), np.atleast_1d(np.asarray(upper, dtype=float))
         )
         name = type(self).__name__
-        if lower.ndim != 1:
-            raise ValueError(f"{name}: lower and upper must be numbers or 1-D arrays, but have shape {lower.shape}")
         if not (np.all(np.isfinite(lower)) and np.all(np.isfinite(upper))):
             raise ValueError(f"{name}: lower and upper must be finite, but are {lower} and {upper}")
         if np.any(lower > upper):
-            bad = int(np.argmax(lower > upper))
+            bad = tuple(map(int, np.argwhere(lower > upper)[0]))
+            place = bad[0] if len(bad) == 1 else bad
             raise ValueError(
-                f"{name}: lower exceeds upper in column {bad} ({lower[bad]:g} > {upper[bad]:g}); swap them"
+                f"{name}: lower exceeds upper in column {place} ({lower[bad]:g} > {upper[bad]:g}); swap them"
             )
         self.lower, self.upper = jnp.asarray(lower), jnp.asarray(upper)
 
     def minus(self, origin):
         return eqx.tree_at(lambda box: (box.lower, box.upper), self, (self.lower - origin, self.upper - origin))
 
-    def _stretch(self, unit: Float[Array, "m d"]) -> Float[Array, "m d"]:
-        return self.lower + unit * (self.upper - self.lower)
+    @property
+    def _dimension(self) -> int:
+        """Numbers in one point, whatever its shape."""
+        return self.lower.size
+
+    def _stretch(self, unit: Float[Array, "m d"]) -> Float[Array, "m *row"]:
+        return self.lower + unit.reshape(-1, *self.lower.shape) * (self.upper - self.lower)
 
 
 class Uniform(_Box):
-    """Independent uniform points in the box from `lower` to `upper`.
+    """Independent uniform points in the box from `lower` to `upper`, numbers or arrays of one point's shape.
 
     Examples:
         >>> fsp.context.Uniform([0.0, 0.0], [1.0, 2.0]).sample(5, key=jr.key(0)).shape
@@ -111,12 +115,12 @@ class Uniform(_Box):
     @eqx.filter_jit
     def sample(self, num_points, *, key):
         _check_room(num_points, self.lower.shape)
-        return self._stretch(_by_rows(jr.uniform, key, (num_points, self.lower.shape[0]), self.lower.dtype))
+        return self._stretch(_by_rows(jr.uniform, key, (num_points, self._dimension), self.lower.dtype))
 
     def draw(self, num_points, generator):
         _check_room(num_points, self.lower.shape)
         lower, upper = np.asarray(self.lower), np.asarray(self.upper)
-        return generator.uniform(lower, upper, (num_points, lower.shape[0])).astype(lower.dtype)
+        return generator.uniform(lower, upper, (num_points, *lower.shape)).astype(lower.dtype)
 
 
 class Grid(_Box):
@@ -133,7 +137,7 @@ class Grid(_Box):
     @checked
     def sample(self, num_points, *, key=None):
         _check_room(num_points, self.lower.shape)
-        dimension = self.lower.shape[0]
+        dimension = self._dimension
         side = round(num_points ** (1 / dimension))
         side = side if side**dimension <= num_points else side - 1
         if side < 2:
@@ -165,7 +169,8 @@ class _QuasiRandom(_Box):
     def draw(self, num_points, generator):
         _check_room(num_points, self.lower.shape)
         lower, upper = np.asarray(self.lower), np.asarray(self.upper)
-        return lower + self._unit(num_points, generator).astype(lower.dtype) * (upper - lower)
+        unit = self._unit(num_points, generator).astype(lower.dtype).reshape(-1, *lower.shape)
+        return lower + unit * (upper - lower)
 
 
 class Halton(_QuasiRandom):
@@ -177,7 +182,7 @@ class Halton(_QuasiRandom):
     """
 
     def _unit(self, num_points, generator):
-        return _qmc().Halton(self.lower.shape[0], rng=generator).random(num_points)
+        return _qmc().Halton(self._dimension, rng=generator).random(num_points)
 
 
 class Sobol(_QuasiRandom):
@@ -191,7 +196,7 @@ class Sobol(_QuasiRandom):
     def _unit(self, num_points, generator):
         # Drawing the next power of two and cutting keeps SciPy's balance warning for those who can act on it.
         power = max(0, int(np.ceil(np.log2(num_points))))
-        return _qmc().Sobol(self.lower.shape[0], rng=generator).random_base2(power)[:num_points]
+        return _qmc().Sobol(self._dimension, rng=generator).random_base2(power)[:num_points]
 
 
 class LatinHypercube(_QuasiRandom):
@@ -203,7 +208,7 @@ class LatinHypercube(_QuasiRandom):
     """
 
     def _unit(self, num_points, generator):
-        return _qmc().LatinHypercube(self.lower.shape[0], rng=generator).random(num_points)
+        return _qmc().LatinHypercube(self._dimension, rng=generator).random(num_points)
 
 
 class Faces(_QuasiRandom):
@@ -214,7 +219,7 @@ class Faces(_QuasiRandom):
     """
 
     def _unit(self, num_points, generator):
-        inside = _qmc().Halton(self.lower.shape[0], rng=generator).random(num_points)
+        inside = _qmc().Halton(self._dimension, rng=generator).random(num_points)
         rank = generator.permuted(np.tile(np.arange(inside.shape[1]), (num_points, 1)), axis=1)
         at_bound = rank < generator.integers(1, inside.shape[1] + 1, (num_points, 1))
         return np.where(at_bound, np.round(inside), inside)

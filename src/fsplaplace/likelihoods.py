@@ -394,7 +394,9 @@ class Categorical(Likelihood):
     def check_targets(self, targets, *, num_rows):
         labels = _whole_targets(targets, num_rows, name="Categorical")
         if labels.ndim != 1:
-            raise ValueError(f"Categorical: y has shape {labels.shape}; pass one whole-number label per row")
+            raise ValueError(
+                f"Categorical: y has shape {labels.shape}; pass one whole-number label per row (of one-hot rows, y.argmax(axis=1))"
+            )
         if labels.min() < 0 or labels.max() >= self.num_classes:
             raise ValueError(
                 f"Categorical: y must lie in 0, ..., {self.num_classes - 1}, but it has values from {labels.min()} to "

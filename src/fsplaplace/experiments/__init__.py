@@ -25,6 +25,8 @@ _MODULES = {
     "ocean": "ocean",
     "uci": "uci",
     "uci-gap": "uci_gap",
+    "mnist": "mnist",
+    "fashion-mnist": "fashion_mnist",
 }
 
 

@@ -38,6 +38,7 @@ def reproduce(
     preset: str = "cpu",
     seeds: int | None = None,
     tasks: Sequence[str] | None = None,
+    methods: Sequence[str] | None = None,
     out: str | Path = "results",
     quiet: bool = False,
     console: Console | None = None,
@@ -49,6 +50,7 @@ def reproduce(
         preset: "quick", "cpu" or "paper".
         seeds: how many seeds; the preset's by default.
         tasks: some of the preset's tasks, where it has several; the result then holds these alone.
+        methods: some of the preset's methods, where it lists them; the result then holds these alone.
         out: a directory, made if need be. Finished cells are kept in `out/cells` and are used again.
         quiet: draw no progress bar.
 
@@ -62,6 +64,8 @@ def reproduce(
     seeds = int(settings.pop("seeds")) if seeds is None else seeds
     settings.pop("seeds", None)
     settings |= {} if tasks is None else {"tasks": _chosen(experiment, tasks, settings.get("tasks", ()))}
+    if methods is not None:
+        settings["methods"] = _chosen(experiment, methods, settings.get("methods", ()), what="methods")
     out = Path(out)
     _check_writable(out)
     outcomes, seconds = _run_cells(
@@ -101,13 +105,14 @@ def reproduce(
     return read_record(out / f"{stem}.json", RESULT)
 
 
-def _chosen(experiment: Experiment, tasks: Sequence[str], known: Sequence[str]) -> list[str]:
-    """These tasks in the preset's order."""
-    unknown = [task for task in tasks if task not in known]
-    if unknown or not tasks:
-        listed = f"pass some of {', '.join(known)}" if known else "it has one task, leave tasks out"
-        raise ValueError(f"{experiment.name}: tasks is {list(tasks)}; {listed}")
-    return [task for task in known if task in tasks]
+def _chosen(experiment: Experiment, wanted: Sequence[str], known: Sequence[str], *, what: str = "tasks") -> list[str]:
+    """These tasks or methods in the preset's order."""
+    unknown = [name for name in wanted if name not in known]
+    if unknown or not wanted:
+        listed = f"pass some of {'; '.join(known) if what == 'methods' else ', '.join(known)}"
+        none = "it has one task, leave tasks out" if what == "tasks" else "it lists no methods, leave methods out"
+        raise ValueError(f"{experiment.name}: {what} is {list(wanted)}; {listed if known else none}")
+    return [name for name in known if name in wanted]
 
 
 def _run_cells(
@@ -129,7 +134,8 @@ def _run_cells(
             if done is None:
                 began = time.perf_counter()
                 with jax.enable_x64(True):
-                    outcome = experiment.run(cell, settings)
+                    # Where a cell may keep what it would otherwise have to do again; no part of what it depends on.
+                    outcome = experiment.run(cell, {**settings, "directory": directory})
                 took = time.perf_counter() - began
                 record = {"identity": identity, "seconds": took, "outcome": dataclasses.asdict(outcome)}
                 write_record(path, _CELL, record)

@@ -113,7 +113,9 @@ def _register_all() -> None:
         register(kind, name=f"gpjax.means.{kind.__name__}", constants={"operator": operator})
     register(means.Linear, name="fsplaplace.means.Linear")
     register(Moved, name="fsplaplace.means.Moved")
-    for kind in (kernels.Helmholtz, kernels.GemmComputation, BlockComputation):
+    for kind in (
+        kernels.Helmholtz, kernels.OnFeatures, kernels.RandomConvolutions, kernels.GemmComputation, BlockComputation,
+    ):  # fmt: skip
         register(kind, name=f"fsplaplace.kernels.{kind.__name__}")
     for kind in (
         likelihoods.Gaussian, likelihoods.HeteroscedasticGaussian, likelihoods.Bernoulli, likelihoods.Categorical,

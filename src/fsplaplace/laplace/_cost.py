@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from fsplaplace.host import format_bytes, itemsize, rows_of_data
 from fsplaplace.laplace import _choices
-from fsplaplace.networks import Model, block_bytes, jacobian_rows
+from fsplaplace.networks import Model, block_bytes, jacobian_rows, route
 from fsplaplace.prior import FactorPlan
 
 # Points at which ridges, means and variances are compared: those of three places.
@@ -71,13 +71,17 @@ class Cost(NamedTuple):
         """Floating-point operations of each stage, by its name."""
         rank, p = self.rank, self.model.num_params
         a_pass = 2.0 * _forward_flops(self.model, self.inputs)
+        q, r = self.num_outputs, float(rank)
+        # A tangent pass for each direction, or reverse passes for each output's row and a matrix product.
+        by_rows = route(self.model, self.inputs, rank) == "rows"
+        products = q * (a_pass + 2.0 * p * r) if by_rows else r * a_pass
         factor = self.factor
         each = 9.0 * factor.size**3 if factor.method == "eigh" else 2.0 * factor.size * factor.limit**2
         exact = _choices.num_targets(self.num_rows, self.num_outputs) + _choices.MOST_JUDGED_ROWS
         return {
             "prior factor": factor.num_blocks * each,
-            f"pull-back ({self.solver})": self._pull_back_flops(a_pass),
-            "data": (self.num_rows + _COMPARED) * rank * (a_pass + 2.0 * self.num_outputs * rank),
+            f"pull-back ({self.solver})": self._pull_back_flops(a_pass, products),
+            "data": (self.num_rows + _COMPARED) * (products + 2.0 * q * r**2),
             "diagnostics": 2.0 * _COMPARED * self.num_outputs * rank,
             "posterior": 2.0 * rank**2 * p + 9.0 * rank**3,
             "judges (Gaussian likelihood)": 2.0 * exact**3,
@@ -96,7 +100,7 @@ class Cost(NamedTuple):
         # Beside the solver: what is to be reached at the context points, what was, and their difference.
         return basis + 3 * 8.0 * rows * self.rank
 
-    def _pull_back_flops(self, a_pass: float) -> float:
+    def _pull_back_flops(self, a_pass: float, products: float) -> float:
         rows, p, rank = self.context_rows, self.model.num_params, self.rank
         if self.solver == "dense":
             return (
@@ -107,7 +111,8 @@ class Cost(NamedTuple):
                 p**3 / 3 + 4.0 * p**2 * _choices.MOST_JUDGED_ROWS
             )
         basis = self.passes * rank
-        pushed = (2 * rows / self.num_outputs + _choices.MOST_JUDGED_ROWS) * basis * a_pass
+        # Each block of the basis goes through the network and back.
+        pushed = (2 * rows / self.num_outputs + _choices.MOST_JUDGED_ROWS) * self.passes * products
         return pushed + 8.0 * p * rank * basis * (self.passes + 1) + 2.0 * rows * basis**2
 
 

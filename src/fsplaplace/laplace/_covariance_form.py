@@ -16,14 +16,22 @@ from fsplaplace.laplace._cost import Cost
 from fsplaplace.laplace._diagnostics import Clock, Diagnostics, misfit_to_noise, variance_ratios
 from fsplaplace.laplace._features import Blocks, Known, data_blocks, known_at
 from fsplaplace.laplace._loss import loss_to_exact, moments_at
-from fsplaplace.laplace._mode import Mode, at_network, best_noise_factor, local_model, objective, posterior_mode
+from fsplaplace.laplace._mode import (
+    Mode,
+    at_network,
+    best_noise_factor,
+    local_model,
+    mode_at_network,
+    objective,
+    posterior_mode,
+)
 from fsplaplace.laplace._observed import Observed
 from fsplaplace.laplace._posterior import Posterior
 from fsplaplace.laplace._problem import Places, Problem
 from fsplaplace.laplace._pull_back import PulledBack, Task, solve
 from fsplaplace.laplace._reference import Moments, reference_at, typical
 from fsplaplace.laplace._verdict import verdict_of
-from fsplaplace.networks import CapacityWarning, linear_model
+from fsplaplace.networks import CapacityWarning, linear_model, linearisation
 from fsplaplace.prior import PriorFactor, moments
 
 
@@ -38,20 +46,28 @@ def covariance_form(problem: Problem, options: Options) -> Posterior:
     clock.finish(f"pull-back ({solver})")
     known = known_at(problem.prior, places.stacked, pulled.seen)
     blocks = data_blocks(problem, pulled.directions, missed=pulled.missed, places=places, known=known)
-    found = refine(problem, pulled, Refined(problem.observed, blocks, posterior_mode(blocks, factor.rank)))
-    mode = found.mode
+    # Without Gaussian noise a mode takes many passes over the data: not if nobody asks for it.
+    only_network = options.mean == "network" and problem.of_values and problem.noise is None
+    if only_network:
+        mode = mode_at_network(blocks, network_coordinates(problem, factor))
+        found = Refined(problem.observed, blocks, mode)
+    else:
+        found = refine(problem, pulled, Refined(problem.observed, blocks, posterior_mode(blocks, factor.rank)))
+        mode = found.mode
     clock.finish("data")
     if found.observed is not problem.observed:
         reference = reference_at(problem, places, found.observed)
-    means = means_at(known.rows(reference.compared_rows(places)), mode)
-    scores = compare_means(problem, reference, means, blocks, mode)
-    mean = scores.best if options.mean == "auto" else options.mean
+    scores, mean = None, "network"
+    if not only_network:
+        means = means_at(known.rows(reference.compared_rows(places)), mode)
+        scores = compare_means(problem, reference, means, blocks, mode)
+        mean = scores.best if options.mean == "auto" else options.mean
     ratios = variance_ratios(known.stated, places, pulled.seen.features)
     clock.finish("diagnostics")
-    precision = curvature_at(mean, problem, blocks, mode)
+    precision = mode.precision if only_network else curvature_at(mean, problem, blocks, mode)
     new = posterior_at(known.rows(places.slice("new")), pulled.missed, mode, precision, mean)
     loss = loss_to_exact(problem, found.observed, places, reference, new, pulled, known)
-    verdict = verdict_of(problem, places, loss, ratios, mean=mean, scores=scores)
+    verdict = verdict_of(problem, places, loss, ratios, mean="" if scores is None else mean, scores=scores)
     weights = posterior_weights(pulled, precision, mode.z)
     clock.finish("posterior")
     return Posterior(
@@ -72,8 +88,8 @@ def covariance_form(problem: Problem, options: Options) -> Posterior:
             captured=factor.captured,
             pull_back_residual=pulled.misfit,
             ratios=ratios,
-            criterion=scores.criterion,
-            objectives=scores.scores,
+            criterion="" if scores is None else scores.criterion,
+            objectives={} if scores is None else scores.scores,
             jitter=_choices.MEAN_JITTER,
             delta=pulled.delta,
             missed_as_noise=pulled.missed == "noise",
@@ -81,8 +97,20 @@ def covariance_form(problem: Problem, options: Options) -> Posterior:
             misfit_to_noise=misfit_to_noise(ratios, known.stated, problem.noise),
             verdict=verdict,
             stages=clock.stages(_cost(problem, options, factor, solver).bytes()),
+            data_share=problem.data_share,
+            sampling_error=None if problem.data_share == 1 else mode.sampling_error,
         ),
     )
+
+
+def network_coordinates(problem: Problem, factor: PriorFactor) -> Float[np.ndarray, " r"]:
+    r"""z with $B z \approx f(C) - \mu(C)$, in least squares: the network's function in the whitened coordinates."""
+    outputs = np.asarray(problem.model(to_device(problem.context)), np.float64)
+    residual = outputs - moments.mean(problem.prior, problem.context)
+    columns = np.asarray(factor.matrix, np.float64)
+    gram = columns.T @ columns
+    ridge = _choices.LARGEST_CUT * float(np.max(np.diagonal(gram)))
+    return np.linalg.solve(gram + ridge * np.eye(len(gram)), columns.T @ residual.ravel())
 
 
 def factor_prior(problem: Problem, options: Options, solver: str) -> PriorFactor:
@@ -256,11 +284,15 @@ def _solver(problem: Problem, options: Options) -> str:
 
 def _most_directions(problem: Problem, options: Options, solver: str) -> int | None:
     """The limit on the rank; the usual one unless the noise is Gaussian and may tell more directions apart."""
+    blocks, points = problem.prior.blocks, problem.context
+    rank = _choices.default_rank(
+        options.rank, points.shape[0] * problem.prior.num_outputs, blocks.num_independent,
+        convolutional=linearisation(problem.model, points).convolutional,
+    )  # fmt: skip
     if problem.noise is None:
-        return options.rank
-    blocks = problem.prior.blocks
-    size = problem.context.shape[0] * blocks.rows_per_point
-    return _choices.most_directions(options.rank, size, blocks.num_independent, solver, problem.budget)
+        return rank
+    size = points.shape[0] * blocks.rows_per_point
+    return _choices.most_directions(rank, size, blocks.num_independent, solver, problem.budget)
 
 
 def _cost(problem: Problem, options: Options, factor: PriorFactor, solver: str) -> Cost:

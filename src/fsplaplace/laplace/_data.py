@@ -86,6 +86,12 @@ class Rows:
         """At most `most` rows, evenly spaced through the data."""
         return self.take(np.arange(self.num_rows)[:: -(-self.num_rows // most)])
 
+    def some(self, index: Int[np.ndarray, " k"]) -> "Rows":
+        """These rows as data of their own, in parts that are read when they are needed."""
+        size = max(1, _choices.HELD // (np.dtype(np.float32).itemsize * int(np.prod(self.row_shape))))
+        pieces = [index[start : start + size] for start in range(0, len(index), size)]
+        return Rows(lambda: map(self.take, pieces), lambda chosen: self.take(index[chosen]))
+
     def held(self) -> Part:
         """All rows, or evenly spaced ones if all would take more than 16 MiB."""
         row = np.dtype(np.float32).itemsize * int(np.prod(self.row_shape))

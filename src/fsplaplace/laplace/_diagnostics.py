@@ -144,6 +144,8 @@ class Diagnostics(eqx.Module):
         misfit_to_noise: see `Posterior.misfit_to_noise`.
         verdict: whether the posterior can be trusted, why, and what to do.
         stages: seconds and bytes of each stage.
+        data_share: share of the rows that the likelihood's curvature was computed from.
+        sampling_error: relative error of that curvature, estimated from two halves of those rows; None for all rows.
 
     Numbers are leaves of the pytree, so that a function compiled for one posterior serves the next.
     """
@@ -165,6 +167,8 @@ class Diagnostics(eqx.Module):
     misfit_to_noise: float | None = eqx.field(converter=_number)
     verdict: Verdict
     stages: dict[str, Stage]
+    data_share: float = eqx.field(converter=np.float64, default=1.0)
+    sampling_error: float | None = eqx.field(converter=_number, default=None)
 
     @property
     def mean_gain(self) -> float:
@@ -177,14 +181,20 @@ class Diagnostics(eqx.Module):
         """Rank, mean and verdict in a few words."""
         return f"rank {self.rank}, {self.mean} mean; verdict: {self.verdict.level}"
 
+    @property
+    def _treatment(self) -> str:
+        """Labels and counts have no noise that missed variance could add to: it stays what data say nothing of."""
+        if not self.missed_as_noise:
+            return ""
+        return ", missed variance unknown" if self.noise_factor is None else ", missed variance as noise"
+
     def __str__(self) -> str:
         table = Table(title=f"FSP-Laplace, {self.form} form", show_header=False, title_justify="left")
         table.add_row("rank", f"{self.rank} ({self.factorisation}, {self.solver})")
         table.add_row("prior variance captured", f"{100 * float(self.captured):.4g} %")
         table.add_row(
             "pull-back",
-            f"residual {float(self.pull_back_residual):.2g}, ridge {self.delta:.0e}"
-            + ", missed variance as noise" * self.missed_as_noise,
+            f"residual {float(self.pull_back_residual):.2g}, ridge {self.delta:.0e}" + self._treatment,
         )
         for name, ratio in self.ratios.items():
             values = f"{float(ratio.smallest):.3f}, {float(ratio.median):.3f}, {float(ratio.largest):.3f}"
@@ -194,6 +204,9 @@ class Diagnostics(eqx.Module):
         )
         if self.noise_factor is not None:
             table.add_row("noise with the highest evidence", f"{self.noise_factor:.3g} times the stated")
+        if self.sampling_error is not None:
+            share = f"{100 * float(self.data_share):.3g} % of the rows, {100 * float(self.sampling_error):.2g} % off"
+            table.add_row("curvature of the data from", share)
         for name, stage in self.stages.items():
             table.add_row(name, f"{float(stage.seconds):.3f} s, {format_bytes(float(stage.bytes))}")
         return table_text(table)

@@ -1,5 +1,6 @@
 r"""What the linearised network sees at inputs: its outputs $f(x)$ and its features $\phi(x) = J(x) S_0$."""
 
+import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from fsplaplace.laplace._problem import Places, Problem
 from fsplaplace.likelihoods import Likelihood, Noise
 from fsplaplace.networks import (
     Model,
+    linearisation,
     map_rows,
     outputs_and_products,
     push_forward_block,
@@ -107,6 +109,7 @@ class Block(eqx.Module):
         likelihood: of these rows.
         noise: Gaussian noise of these targets, with what the features miss if that counts as noise; None for other
             likelihoods.
+        weight: rows that each of these stands for.
     """
 
     network: Float[np.ndarray, "b q"]
@@ -115,6 +118,7 @@ class Block(eqx.Module):
     targets: Shaped[np.ndarray, "b ..."]
     likelihood: Likelihood
     noise: Noise | None
+    weight: float = eqx.field(static=True, default=1.0)
 
     def outputs(self, z):
         """$f_i(z)$."""
@@ -131,7 +135,8 @@ def data_blocks(
 ) -> Blocks:  # fmt: skip
     """Passes over the data with their features, in blocks that fit the budget.
 
-    A block that holds all rows is kept, others are computed anew in each pass.
+    A block that holds all rows is kept, and so are all blocks of a convolutional network whose features fit a quarter of the
+    budget in single precision; others are computed anew in each pass.
 
     Args:
         problem: the data and the prior.
@@ -143,7 +148,9 @@ def data_blocks(
         observed: the kinds of observations; those of the problem by default.
     """
     observed = problem.observed if observed is None else observed
-    if places is not None and known is not None and problem.of_values:
+    if problem.data_share < 1:
+        observed = tuple(kind.share(problem.data_share) for kind in observed)
+    elif places is not None and known is not None and problem.of_values:
         block = _known_block(problem, directions, missed, places, known)
         if block is not None:
             return lambda: iter([block])
@@ -170,6 +177,9 @@ def _stream(problem: Problem, kind: Observed, directions: Directions, missed: Tr
     """Passes over the data of one kind."""
     data, q, budget = kind.data, kind.num_outputs, problem.budget / len(problem.observed)
     rows = rows_of_data(2 * q * directions.shape[0] * 8, budget, num_rows=data.num_rows)
+    if kind.weight > 1:
+        # Two blocks at least, which tell the error of a share of the rows.
+        rows = min(rows, -(-data.num_rows // 2))
 
     def stream() -> Iterator[Block]:
         for part, block in data.blocks(rows):
@@ -178,10 +188,33 @@ def _stream(problem: Problem, kind: Observed, directions: Directions, missed: Tr
             _check_finite(kind, found, part)
             yield _block(kind, block, found, likelihood, missed)
 
-    if rows < data.num_rows:
-        return stream
-    blocks = list(stream())
-    return lambda: iter(blocks)
+    if rows >= data.num_rows:
+        blocks = list(stream())
+        return lambda: iter(blocks)
+    # A pass through convolutions costs far more than memory that the caller allows anyway.
+    kept = 4.0 * data.num_rows * q * directions.shape[0]
+    if linearisation(kind.model, data.take(np.arange(1)).inputs).convolutional and kept <= budget / 4:
+        return _Kept(stream)
+    return stream
+
+
+class _Kept:
+    """Passes over blocks that are computed in the first pass and kept in single precision, which is what they come in."""
+
+    def __init__(self, stream: Blocks):
+        self._stream, self._blocks = stream, []
+        self._complete = False
+
+    def __call__(self) -> Iterator[Block]:
+        if not self._complete:
+            self._blocks.clear()
+            for block in self._stream():
+                self._blocks.append(dataclasses.replace(block, features=block.features.astype(np.float32)))
+                yield block
+            self._complete = True
+            return
+        for block in self._blocks:
+            yield dataclasses.replace(block, features=block.features.astype(np.float64))
 
 
 def _check_finite(kind: Observed, found: View, rows: slice) -> None:
@@ -200,7 +233,9 @@ def _block(kind: Observed, rows: Part, seen: View, likelihood: Likelihood, misse
         features, unexplained = normalise(features, stated)
         if noise is not None and missed == "noise":
             noise = with_missed(noise, unexplained)
-    return Block(seen.outputs, kind.mean(rows.inputs), features, np.asarray(rows.targets), likelihood, noise)
+    return Block(
+        seen.outputs, kind.mean(rows.inputs), features, np.asarray(rows.targets), likelihood, noise, kind.weight
+    )
 
 
 def with_missed(noise: Noise, unexplained: Float[np.ndarray, "n q"]) -> Noise:

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from fsplaplace.arguments import KeyLike, as_key, checked
+from fsplaplace.arguments import KeyLike, Range, as_key, checked
 from fsplaplace.host import one_blas_thread, ready_to_compute, resolve_budget
 from fsplaplace.laplace._choices import Options, num_training
 from fsplaplace.laplace._covariance_form import covariance_form
@@ -25,7 +25,7 @@ from fsplaplace.prior import Prior
 from fsplaplace.training import check_types
 
 
-@checked
+@checked(ranges={"data_share": Range("above 0 and at most 1", above=0, most=1)})
 def laplace(
     model: Model,
     prior: Prior,
@@ -45,6 +45,7 @@ def laplace(
     guard_points: ArrayLike | None = None,
     include_training: bool = True,
     missed_as_noise: bool | None = None,
+    data_share: float = 1.0,
     memory_budget: float | None = None,
     key: KeyLike | None = None,
 ) -> Posterior:
@@ -76,8 +77,10 @@ def laplace(
             finishes what training left undone; or the better of the two at guard and context points ("auto"): the one
             closer to the exact Gaussian process given the data, or 1,000 of more than 2,000 targets (Gaussian likelihood),
             else the one with the lower training objective. The precision form has the network's only.
-        rank: the most directions to keep; no limit by default up to 2,000 context points. Beyond, 500 for each output, or 2,000
-            in all if the noise is Gaussian and the network has up to 4,000 weights; fewer if they have 99.9 % of the prior
+        rank: the most directions to keep, over all outputs together: 500 are 50 for each of ten classes. No limit by default up
+            to 2,000 context points. Beyond, 500 for each output, or 2,000 in all if the noise is Gaussian and the network has up
+            to 4,000 weights. For a network with convolutions 50 for each output if points times outputs are more than 2,000:
+            what they miss of the prior stays unknown to the data. Fewer if they have 99.9 % of the prior
             variance at those points (more, if what is missed would show in Gaussian noise). `diagnostics.captured` says what
             was reached, and a `CapacityWarning` if that is too little. More than there are has no effect.
         rtol: relative size below which directions of the prior are dropped. By default 1e-6, or less where Gaussian noise
@@ -101,6 +104,9 @@ def laplace(
             functions that vary smoothly through the data follow them less closely. By default what loses less against the exact
             process given some of the data (Gaussian likelihood); without one, as function by the dense solver and as noise
             by the others.
+        data_share: share of the rows, chosen at random, whose likelihood stands for that of all in the curvature (and in
+            the refined mean): for so many rows that one pass over them takes too long. `diagnostics.sampling_error` estimates
+            the relative error that this makes.
         memory_budget: bytes any single stage may take; a quarter of RAM by default.
         key: for the default guard and context points; a fixed key by default.
 
@@ -137,7 +143,8 @@ def laplace(
     guards = _checked(model, guard_points, data, "guard_points") if given else default_guards(points, data, key)
     for kind in observed:
         warn_if_outside(kind, enforced)
-    problem = Problem(model, prior, likelihood, observed, data, points, guards, given, resolve_budget(memory_budget))
+    budget = resolve_budget(memory_budget)
+    problem = Problem(model, prior, likelihood, observed, data, points, guards, given, budget, data_share)
     with one_blas_thread(), _saying_what_is_not_finite(problem):
         posterior = precision_form(problem, rank) if form == "precision" else covariance_form(problem, options)
     _check_finite(posterior)

@@ -37,6 +37,7 @@ class Observed:
         data: inputs and targets.
         stated: whether the prior variance of what is observed can be computed from the kernel.
         name: for messages.
+        weight: rows that each of these stands for.
     """
 
     operator: Operator
@@ -47,6 +48,7 @@ class Observed:
     data: Rows
     stated: bool
     name: str
+    weight: float = 1.0
 
     @functools.cached_property
     def of_values(self) -> bool:
@@ -88,6 +90,16 @@ class Observed:
         if self.of_values:
             return moments.variance(self.prior, x)
         return moments.variance_of(self.prior, self.operator, x) if self.stated else None
+
+    def share(self, share: float) -> "Observed":
+        """A random share of the rows, at least two of them, each of which stands for several."""
+        count = max(min(2, self.data.num_rows), round(share * self.data.num_rows))
+        if count >= self.data.num_rows:
+            return self
+        index = np.random.default_rng(0).permutation(self.data.num_rows)[:count]
+        return dataclasses.replace(
+            self, likelihood=self.likelihood.rows(index), data=self.data.some(index), weight=self.data.num_rows / count
+        )
 
     def around(self, base: Model) -> "Observed":
         """The same with the tangent at another function."""

@@ -142,6 +142,9 @@ def plan(
     rows, p = num_points * q, model.num_params
     chosen = _choices.choose_solver(rows, p, itemsize(model.dtype), solver, budget)
     blocks = prior.blocks
+    rank = _choices.default_rank(
+        rank, rows, blocks.num_independent, convolutional=networks.linearisation(model, points).convolutional
+    )
     most = _choices.most_directions(rank, num_points * blocks.rows_per_point, blocks.num_independent, chosen, budget)
     factor = plan_factor(prior, num_points, most, budget)
     kept = min(factor.rank, rows)

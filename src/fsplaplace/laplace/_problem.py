@@ -35,6 +35,7 @@ class Problem:
         guards: points off the context set at which choices are judged, (g, ...).
         guards_given: whether the caller chose the guard points.
         budget: bytes that any single stage may take.
+        data_share: share of the rows that the likelihood's curvature is computed from.
     """
 
     model: Model
@@ -46,6 +47,7 @@ class Problem:
     guards: Float[np.ndarray, "g ..."]
     guards_given: bool
     budget: float
+    data_share: float = 1.0
 
     @functools.cached_property
     def of_values(self) -> bool:

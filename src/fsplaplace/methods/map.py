@@ -1,5 +1,7 @@
 """The maximum a-posteriori network: a point estimate under a Gaussian prior on the weights."""
 
+from pathlib import Path
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -31,6 +33,7 @@ class MAP(Method):
         validation: a fraction of the rows to hold out, or (X, y): the weights with the lowest held-out negative
             log-likelihood are kept, and training ends after `patience` looks (one every 100 steps) without a better one.
             Worth its rows where the noise scale is learnable: a network that interpolates lets it collapse.
+        checkpoint: a file, as in `fsplaplace.train`: a run that finds its own goes on from it.
     """
 
     prior_precision: float | Float[Array, " p"] = 1.0
@@ -40,6 +43,7 @@ class MAP(Method):
     batch_size: int | None = None
     validation: float | tuple[ArrayLike, ArrayLike] | None = None
     patience: int = 20
+    checkpoint: str | Path | None = None
 
     def __check_init__(self):
         check_fields(self)
@@ -64,6 +68,7 @@ class MAP(Method):
             in_loop=not linearisation(model, X).convolutional,
             validate=None if held_out is None else HeldOutLoss(model, fixed, held_out[0], jnp.asarray(held_out[1])),
             patience=self.patience,
+            checkpoint=self.checkpoint,
         ).parameters
         params, fitted = combine(best, fixed)
         return LinearisedPosterior(

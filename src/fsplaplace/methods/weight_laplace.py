@@ -117,7 +117,7 @@ class WeightLaplace(Method):
         return posterior, groups
 
 
-def layer_groups(model: Model, X: Float[Array, "n ..."] | None = None) -> Int[np.ndarray, " p"]:
+def layer_groups(model: Model, X: Float[Array | np.ndarray, "n ..."] | None = None) -> Int[np.ndarray, " p"]:
     """For each weight, the index of its layer, in the order in which the layers act.
 
     Args:
@@ -129,7 +129,7 @@ def layer_groups(model: Model, X: Float[Array, "n ..."] | None = None) -> Int[np
     return np.concatenate([np.full(leaf.size, layer_of[array]) for array, leaf in enumerate(leaves)])
 
 
-def last_layer(model: Model, X: Float[Array, "n ..."] | None = None) -> Model:
+def last_layer(model: Model, X: Float[Array | np.ndarray, "n ..."] | None = None) -> Model:
     """The same function with only its last layer's weights Bayesian, and the others frozen.
 
     The last layer is the one whose weights act last, whatever it is called; layers that act side by side, as two heads do,

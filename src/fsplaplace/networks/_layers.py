@@ -47,7 +47,7 @@ class LayerOrder(NamedTuple):
     fan_in: int
 
 
-def layer_order(model: Model, X: Float[Array, "n ..."] | None = None) -> LayerOrder:
+def layer_order(model: Model, X: Float[Array | np.ndarray, "n ..."] | None = None) -> LayerOrder:
     """The layers of a network, by when data first meets their weights in its program.
 
     Args:

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from fsplaplace.host import format_bytes, in_float64, to_device
+from fsplaplace.kernels import linear_features
 from fsplaplace.linalg import pivoted_cholesky, psd_factor
 from fsplaplace.prior.moments import gram
 
@@ -110,7 +111,11 @@ def factor_at(
 ) -> PriorFactor:
     """See `Prior.factor`."""
     plan, host = plan_factor(prior, points.shape[0], rank, budget), np.asarray(points)
-    if plan.method == "eigh":
+    written = [linear_features(kernel, host.reshape(len(host), -1)) for kernel in prior.blocks.kernels]
+    prior, host = _with_features(prior, host)
+    if all(columns is not None and columns.shape[1] < len(host) for columns in written):
+        parts = [_linear_columns(np.asarray(columns, np.float64), rtol, plan.limit) for columns in written]
+    elif plan.method == "eigh":
         parts = [_eigen_columns(prior, block, rtol, plan.limit) for block in gram(prior, host)]
     else:
         for block in gram(prior, host[:: max(1, host.shape[0] // 200)]):
@@ -120,6 +125,19 @@ def factor_at(
     columns = prior.blocks.place_columns([np.asarray(part[0]) for part in parts])
     with jax.enable_x64(True):
         return PriorFactor(to_device(columns), to_device(kept / total), plan)
+
+
+def _with_features(prior: "Prior", points: np.ndarray) -> tuple["Prior", np.ndarray]:
+    """Features of frozen networks once, and not for every column of the factor."""
+    changed, columns = prior.on_columns(to_device(points.reshape(len(points), -1)))
+    return (prior, points) if changed is prior else (changed, np.asarray(columns))
+
+
+def _linear_columns(features: Float[np.ndarray, "m k"], rtol: float, limit: int):
+    """The factor of F F^T for fewer features than points: their own singular vectors, without an m x m matrix."""
+    left, singular, _ = np.linalg.svd(features, full_matrices=False)
+    keep = min(int(np.sum(singular**2 > rtol * singular[0] ** 2)), limit)
+    return left[:, :keep] * singular[:keep], float(np.sum(singular[:keep] ** 2)), float(np.sum(singular**2))
 
 
 def checked_factor(prior: "Prior", block: Float[np.ndarray, "N N"], *, rtol: float = 0.0):

@@ -1,6 +1,7 @@
 """The Gaussian-process prior over the network's function: kernel, mean and outputs."""
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -95,6 +96,33 @@ class Prior(eqx.Module):
         for kernel in self.blocks.kernels:
             kernels.check_columns(kernel, num_columns)
 
+    @property
+    def on_features(self) -> bool:
+        """Whether a kernel acts on features of a frozen network."""
+        return kernels.has_features(self.blocks.kernels)
+
+    def with_bases_of(self, fitted: "Prior") -> "Prior":
+        """This prior with mean and parameters of what `on_columns` made of it, after those were fitted."""
+        if fitted.on_features:
+            return fitted
+        own, other = (each if isinstance(each, tuple) else (each,) for each in (self.kernel, fitted.kernel))
+        changed = tuple(kernels.with_bases_of(*pair) for pair in zip(own, other, strict=True))
+        kernel = changed if isinstance(self.kernel, tuple) else changed[0]
+        return Prior(kernel, mean=fitted.mean, num_outputs=self.num_outputs)
+
+    def on_columns(self, x: Float[Array, "n d"]) -> tuple["Prior", Float[Array, "n c"]]:
+        """The same covariances with features of frozen networks (`fsplaplace.kernels.OnFeatures`) computed beforehand.
+
+        A prior and inputs whose columns are those features; this prior and these inputs if it has none. For whoever evaluates
+        covariances of the same inputs many times; the mean is not for those columns.
+        """
+        several = isinstance(self.kernel, tuple)
+        found = kernels.on_columns(self.kernel if isinstance(self.kernel, tuple) else (self.kernel,), x)
+        if found is None:
+            return self, x
+        kernel = found.kernels if several else found.kernels[0]
+        return Prior(kernel, num_outputs=self.num_outputs), found.x
+
     def independent_parts(self) -> list["Prior"]:
         """Priors with mean zero of the parts of the function that are independent of each other.
 
@@ -175,11 +203,11 @@ class Prior(eqx.Module):
 
         Time $O(m^2 (d + q r))$; memory: one block of rows of $\Sigma$, at most half the budget.
         """
-        x = _flatten(x)
+        prior, x = self.on_columns(_flatten(x))
         # The kernel's distance and its value: two row blocks live at once.
         row_bytes = 2 * self.blocks.numbers_per_pair * x.shape[0] * itemsize(x.dtype)
         rows = rows_that_fit(row_bytes, resolve_budget(memory_budget) / 2, most=x.shape[0])
-        return _blocked_product(self, x, vectors, rows)
+        return _blocked_product(prior, x, vectors, rows)
 
     def squared_norm(
         self, x: Float[Array, "m ..."], residual: Float[Array, "m q"], *, jitter: float | Float[Array, ""]
@@ -275,6 +303,8 @@ def _blocked_product(prior: Prior, x, vectors, rows: int):
 
 def _least_columns(kernel: AbstractKernel) -> int:
     """The fewest input columns that a kernel can act on."""
+    if isinstance(kernel, kernels.OnFeatures):
+        return math.prod(kernel.shape)
     parts = jax.tree.leaves(kernel, is_leaf=lambda node: isinstance(node, AbstractKernel) and node is not kernel)
     inner = [_least_columns(part) for part in parts if isinstance(part, AbstractKernel)]
     dims, length = kernel.active_dims, getattr(kernel, "lengthscale", None)

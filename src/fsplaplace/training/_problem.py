@@ -1,6 +1,7 @@
 """The checks that training, the Laplace approximation and the baselines share."""
 
 import math
+import warnings
 
 import equinox as eqx
 import jax
@@ -16,6 +17,7 @@ from fsplaplace.likelihoods import FromLogDensity, Likelihood
 from fsplaplace.networks import Model, warn_if_coarse, warn_if_coarse_targets
 from fsplaplace.prior import Prior
 
+_IMAGE_ADVICE = "; if these are images, check their size, and whether the network wants channels first or last"
 # Rows at which functions of the user's are looked at before anything is computed.
 _PROBED = 3
 
@@ -28,6 +30,7 @@ def check_problem(
     inputs = model.check_inputs(X)
     if not isinstance(X, Tracer):
         warn_if_coarse(np.asarray(X), model.dtype, origin=model.origin)
+        warn_if_bytes(X)
     targets = likelihood.check_targets(y, num_rows=inputs.shape[0])
     if targets.dtype.kind == "f":
         if not isinstance(targets, Tracer):
@@ -37,6 +40,16 @@ def check_problem(
     targets = cast(to_device(targets), model.dtype)
     check_widths(model, prior, likelihood, inputs, targets)
     return inputs, targets
+
+
+def warn_if_bytes(X: ArrayLike) -> None:
+    """Say that images are grey levels from 0 to 255 as files have them: a network wants inputs of order one."""
+    values = np.asarray(X)
+    if values.dtype == np.uint8 and values.ndim > 2 and values.size and int(values.max()) > 1:
+        warnings.warn(
+            f"X holds bytes from {values.min()} to {values.max()}; networks and kernels want numbers of order one: pass X / 255",
+            UserWarning, stacklevel=5,
+        )  # fmt: skip
 
 
 def check_types(model, prior, likelihood) -> None:
@@ -58,6 +71,7 @@ def check_widths(model: Model, prior: Prior | None, likelihood: Likelihood, X, t
     except (TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError) as error:
         raise ValueError(
             f"{model.name} cannot take X with rows of shape {X.shape[1:]}: {str(error).splitlines()[0]}"
+            + _IMAGE_ADVICE * (X.ndim > 2)
         ) from error
     model.check_weights()
     model.check_rows_independent(X)

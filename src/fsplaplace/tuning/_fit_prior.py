@@ -9,6 +9,7 @@ import equinox as eqx
 import jax
 import jax.random as jr
 import numpy as np
+from gpjax.mean_functions import Constant, Zero
 from jaxtyping import Float, PRNGKeyArray
 from numpy.typing import ArrayLike
 
@@ -121,6 +122,7 @@ def fit_prior(
     if batch_size < 2:
         raise ValueError(f"fit_prior: batch_size is {batch_size}; pass 2 or more")
     data, noise_scale = _data(prior, X, y, likelihood, weights, fit_noise=fit_noise, alpha_epsilon=alpha_epsilon)
+    given, (prior, data) = prior, _on_features(prior, data)
     prior = expand_lengthscales(prior, data.X.shape[1]) if ard else prior
     exact = data.X.shape[0] <= exact_rows
     with one_blas_thread():
@@ -145,7 +147,17 @@ def fit_prior(
     )  # fmt: skip
     if noise_scale is not None:
         likelihood = with_log_scale(likelihood, vector[space.size :])
+    if given.on_features:
+        fitted = given.with_bases_of(fitted)
     return FittedPrior(fitted, likelihood, report)
+
+
+def _on_features(prior: Prior, data: DistinctRows) -> tuple[Prior, DistinctRows]:
+    """Features of frozen networks computed once, instead of in each of the search's covariances."""
+    if not prior.on_features or not isinstance(prior.mean, Zero | Constant):
+        return prior, data
+    written, columns = prior.on_columns(to_device(data.X.astype(np.float32)))
+    return eqx.tree_at(lambda tree: tree.mean, written, prior.mean), data._replace(X=np.asarray(columns, float))
 
 
 def with_log_scale(likelihood: Likelihood, log_scale: Float[np.ndarray, " k"]) -> Likelihood:

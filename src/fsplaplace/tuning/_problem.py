@@ -21,6 +21,8 @@ from fsplaplace.tuning._starts import ParameterStart, redundant_parameters, star
 # Noise as a fraction of the targets' standard deviation: first value and bounds. Below the lower one the posterior is
 # ill-conditioned in float32; copies of records, which would drive it there, are not observations (`observation_weights`).
 NOISE = (0.3, 1e-4, 3.0)
+# Constant columns that are named one by one; images have hundreds.
+_NAMED_COLUMNS = 10
 
 
 class MarginalLikelihood(NamedTuple):
@@ -188,7 +190,8 @@ def set_up(
         space, rows, mean, design, Penalty(ranges.hyperprior_location, precision), noise_shape,
         KernelTiles.of(rows.X, origin.blocks, separate=separate),
     )  # fmt: skip
-    notes = _constant_column_notes(found.constant_columns)
+    # One length scale for all columns does not see those that never change.
+    notes = _constant_column_notes(found.constant_columns) if ranges.lengthscales else []
     return SetUp(
         problem, box.clip(ranges.start), box.clip(ranges.given), box, ranges.lengthscales, ranges.periods, notes
     )
@@ -267,8 +270,9 @@ def _spread(
 def _constant_column_notes(columns: list[int]) -> list[str]:
     if not columns:
         return []
-    named = ", ".join(map(str, columns))
-    return [f"column {named} of X is constant, so the data says nothing about its length scale; drop it"]
+    named = ", ".join(map(str, columns[:_NAMED_COLUMNS]))
+    more = f" and {len(columns) - _NAMED_COLUMNS} more" if len(columns) > _NAMED_COLUMNS else ""
+    return [f"column {named}{more} of X is constant, so the data says nothing about its length scale; drop it"]
 
 
 def _least_squares_residual(

@@ -1,5 +1,6 @@
 """Starting values and bounds of kernel parameters, from the data."""
 
+import functools
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -100,11 +101,14 @@ class _Survey:
         self.columns = np.arange(X.shape[1])
         self.ranges = np.ptp(X, axis=0)
         self.constant_columns = np.flatnonzero(self.ranges == 0).tolist()
-        differences = np.abs(self.rows[:, None, :] - self.rows[None]).transpose(2, 0, 1)
-        self.medians = np.array([_median_positive(part) for part in differences])
         # Averages that do not vary leave a kernel little to explain, but a start needs a size.
         self.output_variances = np.maximum(np.var(y, axis=0), 1e-2 * within)
         self.covariance = np.atleast_2d(np.cov(y, rowvar=False, bias=True))
+
+    @functools.cached_property
+    def medians(self) -> Float[np.ndarray, " d"]:
+        """Median distance between rows along each column: only kernels with a length scale for each ask for it."""
+        return np.array([_median_positive(np.abs(column[:, None] - column)) for column in self.rows.T])
 
     def variance_of(self, outputs: tuple[int, ...]) -> float:
         return float(self.output_variances[list(outputs)].mean())
