@@ -30,9 +30,10 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
     of the training to choose the mean, the noise and what becomes of prior variance that the network cannot hold.
 
     Args:
-        kernel: "rbf", "matern12", "matern32", "matern52", "rational_quadratic", "periodic", "linear"; sums and products of
-            these such as "linear + periodic(1) * rbf", whose numbers are in the units of the columns (a period, else a length
-            scale) and are kept, and which may name columns, as in `rbf("age")`; or a GPJax kernel.
+        kernel: "auto" for "matern32", or "linear + matern32" if that has the higher evidence on at most 300 rows; "rbf",
+            "matern12", "matern32", "matern52", "rational_quadratic", "periodic", "linear"; sums and products of these such as
+            "linear + periodic(1) * rbf", whose numbers are in the units of the columns (a period, else a length scale) and are
+            kept, and which may name columns, as in `rbf("age")`; or a GPJax kernel.
         ard: one length scale per input.
         effort: what `network`, `steps` and `num_context` are where they are left out; `plan(X)` says what a fit will cost.
             "fast": two layers of 50, 2,000 steps, 1,000 context points. "normal": the same up to 2,000 rows; beyond, two
