@@ -1,7 +1,7 @@
 """A marginal likelihood to maximise: its data, the vector of its parameters, where they start and their bounds."""
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import equinox as eqx
 import numpy as np
@@ -21,6 +21,25 @@ from fsplaplace.tuning._starts import ParameterStart, redundant_parameters, star
 # Noise as a fraction of the targets' standard deviation: first value and bounds. Below the lower one the posterior is
 # ill-conditioned in float32; copies of records, which would drive it there, are not observations (`observation_weights`).
 NOISE = (0.3, 1e-4, 3.0)
+
+
+class Evidence(Protocol):
+    """What a search maximises: a function of one vector with its gradient, of rows of which some can be taken."""
+
+    @property
+    def space(self) -> ParameterSpace: ...
+    @property
+    def rows(self) -> DistinctRows: ...
+    @property
+    def design(self) -> Float[np.ndarray, "n q k"]: ...
+    @property
+    def penalty(self) -> Penalty: ...
+    @property
+    def num_rows(self) -> int: ...
+    def __call__(self, vector: Float[np.ndarray, " P"]) -> tuple[float, Float[np.ndarray, " P"]]: ...
+    def evaluate(self, vector: Float[np.ndarray, " P"]) -> "Evaluation": ...
+    def take(self, rows: np.ndarray) -> "Evidence": ...
+    def with_precision(self, factor: Float[np.ndarray, " P"]) -> "Evidence": ...
 
 
 class MarginalLikelihood(NamedTuple):
@@ -144,7 +163,7 @@ class SetUp(NamedTuple):
         notes: what the user should know about the data.
     """
 
-    problem: MarginalLikelihood
+    problem: Evidence
     start: Float[np.ndarray, " P"]
     given: Float[np.ndarray, " P"]
     box: Box
