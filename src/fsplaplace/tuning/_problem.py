@@ -1,7 +1,7 @@
 """A marginal likelihood to maximise: its data, the vector of its parameters, where they start and their bounds."""
 
 import math
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import numpy as np
@@ -23,6 +23,7 @@ from fsplaplace.tuning._starts import ParameterStart, redundant_parameters, star
 NOISE = (0.3, 1e-4, 3.0)
 
 
+@runtime_checkable
 class Evidence(Protocol):
     """What a search maximises: a function of one vector with its gradient, of rows of which some can be taken."""
 
