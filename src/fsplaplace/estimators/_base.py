@@ -161,7 +161,9 @@ class FSPEstimator(BaseEstimator):
         priors = [Prior(kernel, num_outputs=num_outputs) for kernel in kernels]
         if not (self.fit_prior and np.any(np.ptp(rows.y, axis=0) > 0)):
             return priors[0], likelihood, ()
-        best = fit_best(priors, rows, likelihood, key=key, ard=self.ard, progress=self.progress, **self._prior_options())
+        best = fit_best(
+            priors, rows, likelihood, key=key, ard=self.ard, progress=self.progress, **self._prior_options()
+        )
         # An input that does not matter has a length scale at its upper bound: what `ard` is for. The report says it.
         heard = [each for each in best.said if not re.match(_IRRELEVANT_INPUTS, str(each.message))]
         said = tuple(_with_names(str(each.message), best.fitted.prior.kernel, self._names()) for each in heard)

@@ -292,7 +292,10 @@ def _maximum(
     key: PRNGKeyArray, restarts: int, subsets: _Subsets | None, standard_errors: bool, progress: bool,
 ) -> _Maximum:  # fmt: skip
     """Search from several starts; on all rows, or with `subsets` on some of them at a time."""
-    known = set_up(prior, data, noise_scale=noise_scale, shared_constant=shared_constant, hyperpriors=hyperpriors)
+    known = set_up(
+        prior, data, noise_scale=noise_scale, shared_constant=shared_constant, hyperpriors=hyperpriors,
+        logits=counts is not None,
+    )  # fmt: skip
     if counts is not None:
         of_labels = LabelEvidence.of(known.problem, counts)
         most = round(_MOST_LABEL_ROWS / prior.num_outputs ** (1 / 3))
@@ -443,7 +446,9 @@ def _search(
             gain -= _NATS_PER_LENGTHSCALE * float(np.sum(tie.counts - 1))
         if not gain > 0:
             tied, few, found, box, given = TiedProblem.of(problem, tie), together, [common], reduced, tie.reduce(given)
-            why = f"separate ones would have to gain {-gain:.1f} nats more" if try_apart else "too few to tell them apart"
+            why = (
+                f"separate ones would have to gain {-gain:.1f} nats more" if try_apart else "too few to tell them apart"
+            )
             remarks.append(
                 f"length scales stay in proportion to the spread of their columns: on {screen.num_rows} rows {why}"
             )

@@ -138,7 +138,11 @@ class LaplaceEvidence(NamedTuple):
 
 
 def label_evidence(
-    K: Float[np.ndarray, "n n"], labels: "_Classes | _YesOrNo", start: Float[np.ndarray, "n q"] | None, *, derivatives: bool
+    K: Float[np.ndarray, "n n"],
+    labels: "_Classes | _YesOrNo",
+    start: Float[np.ndarray, "n q"] | None,
+    *,
+    derivatives: bool,
 ) -> LaplaceEvidence:
     """Newton's method for the mode, then the evidence and its slope.
 

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 
 from fsplaplace.host import to_device
 from fsplaplace.prior import BlockStructure, Prior
-from fsplaplace.tuning._hyperpriors import Penalty, noise_prior
+from fsplaplace.tuning._hyperpriors import LOGIT_SIZE_SCALE, Penalty, noise_prior
 from fsplaplace.tuning._kernel_tiles import KernelTiles
 from fsplaplace.tuning._mean_rows import mean_design, mean_of, mean_pull_back
 from fsplaplace.tuning._optimize import Box
@@ -180,6 +180,7 @@ def set_up(
     noise_scale: Float[np.ndarray, "..."] | None,
     shared_constant: bool,
     hyperpriors: bool,
+    logits: bool = False,
 ) -> SetUp:
     """The problem in float64; call it inside `in_float64`.
 
@@ -189,6 +190,7 @@ def set_up(
         noise_scale: the caller's scale if the noise is to be fitted.
         shared_constant: take a constant out of the targets of all outputs, beyond the prior's mean.
         hyperpriors: whether anything is known about the parameters before the targets are seen.
+        logits: whether the targets stand for labels, and their own evidence will be maximised.
     """
     space = ParameterSpace(prior, skip=redundant_parameters(prior))
     origin, mean, design = mean_design(space, rows.X)
@@ -197,6 +199,8 @@ def set_up(
     residual = _least_squares_residual(rows.y - mean, design)
     within = rows.scatter.sum(axis=0) / rows.number.sum(axis=0)
     found = starts_from_data(prior, rows.X, residual, within)
+    if logits:
+        found = found.with_size_scale(LOGIT_SIZE_SCALE)
     ranges = _ranges(space, found.by_id, _spread(residual, within, noise_scale), noise_scale)
     box = ranges.box
     space = eqx.tree_at(lambda tree: tree.prior, space, origin)
