@@ -10,7 +10,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 import fsplaplace as fsp
 from fsplaplace.likelihoods import Bernoulli, Categorical
-from fsplaplace.tuning._label_evidence import LaplaceEvidence, _Classes, _YesOrNo, label_evidence
+from fsplaplace.tuning._label_evidence import Classes, LaplaceEvidence, Squares, YesOrNo, label_evidence
 
 KEY = jr.key(0)
 N = 12
@@ -30,7 +30,7 @@ def counts(num_classes: int) -> np.ndarray:
 
 
 def labels_of(num_outputs: int):
-    return _YesOrNo(counts(2)) if num_outputs == 1 else _Classes(counts(num_outputs))
+    return YesOrNo(counts(2)) if num_outputs == 1 else Classes(counts(num_outputs))
 
 
 def dense(covariance, labels, found: LaplaceEvidence) -> float:
@@ -62,6 +62,15 @@ def test_evidence_and_slope_are_those_of_the_dense_problem(covariance, num_outpu
     assert np.sum(found.slope * direction) == pytest.approx((ends[0].value - ends[1].value) / (2 * step), rel=1e-6)
 
 
+def test_squares_have_the_slope_of_their_evidence(covariance):
+    labels = Squares(np.random.default_rng(5).chisquare(1, N))
+    found = label_evidence(0.2 * covariance, labels, None, derivatives=True)
+    assert found.slope is not None
+    step = 1e-5
+    ends = [label_evidence((0.2 + sign * step) * covariance, labels, None, derivatives=False) for sign in (1, -1)]
+    assert np.sum(found.slope * covariance) == pytest.approx((ends[0].value - ends[1].value) / (2 * step), rel=1e-6)
+
+
 def test_where_the_search_begins_changes_nothing(covariance):
     labels = labels_of(3)
     cold = label_evidence(covariance, labels, None, derivatives=False)
@@ -71,8 +80,8 @@ def test_where_the_search_begins_changes_nothing(covariance):
 
 def test_two_classes_of_softmax_are_one_logit_of_twice_the_variance(covariance):
     """The difference of two independent outputs is all that softmax sees."""
-    two = label_evidence(covariance, _Classes(counts(2)), None, derivatives=False)
-    one = label_evidence(2 * covariance, _YesOrNo(counts(2)), None, derivatives=False)
+    two = label_evidence(covariance, Classes(counts(2)), None, derivatives=False)
+    one = label_evidence(2 * covariance, YesOrNo(counts(2)), None, derivatives=False)
     assert two.value == pytest.approx(one.value, abs=1e-7)
 
 

@@ -1,10 +1,11 @@
 """The posterior by the method of a name."""
 
 import dataclasses
+from collections.abc import Callable
 
 import equinox as eqx
 import numpy as np
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Float, PRNGKeyArray
 
 from fsplaplace.context import Sampler, throughout
 from fsplaplace.estimators._rows import WeightedRows
@@ -37,15 +38,20 @@ def approximate(
     num_context: int,
     key: PRNGKeyArray,
     progress: bool,
+    relative: Callable[[Float[np.ndarray, "n d"]], Float[np.ndarray, "n q"]] | None = None,
 ) -> Posterior | FunctionPosterior:
-    """Fit, and return a posterior whose likelihood is that of one new observation."""
+    """Fit, and return a posterior whose likelihood is that of one new observation.
+
+    With `relative` the scale of Gaussian noise is multiplied by that function of the inputs, and the likelihood that comes back has
+    the scale without it.
+    """
     chosen = by_name(method, **_options(method, steps, num_context, rows, prior.num_outputs))
     observed = likelihood
     if method == "fsp-laplace":
         # Rows of weight zero make the number of rows a round one.
         rows = rows.padded()
     if method == "fsp-laplace" or rows.weighted:
-        observed = weighted(likelihood, rows.weights)
+        observed = weighted(likelihood, rows.weights, None if relative is None else relative(rows.X))
     posterior = chosen.fit(
         model, rows.X, rows.targets, observed, key=key, prior=prior, context=context, progress=progress
     )

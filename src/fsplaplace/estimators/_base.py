@@ -114,7 +114,7 @@ class FSPEstimator(BaseEstimator):
         scale_targets: bool,
     ) -> None:
         """Set `posterior_`, `prior_`, `verdict_`, `input_scale_` and `target_scale_` from data that has been checked."""
-        check_parameters(FSPEstimator.__init__, self.get_params(deep=False), caller=type(self).__name__)
+        check_parameters(type(self).__init__, self.get_params(deep=False), caller=type(self).__name__)
         self._check_network()
         for name in ("prior_report_", "held_"):  # of an earlier fit with other parameters
             vars(self).pop(name, None)
@@ -144,13 +144,18 @@ class FSPEstimator(BaseEstimator):
                 model = self._model(chosen.network, prior, likelihood, context, rows.X, spread, network_key)
                 chose(_network_words(model))
             self.prior_ = prior
-            self.posterior_ = approximate(
-                self.method, model, prior, likelihood, context, rows,
+            fit = functools.partial(
+                approximate, self.method, model, prior, likelihood, context, rows,
                 steps=chosen.steps, num_context=chosen.num_context, key=fit_key, progress=self.progress,
             )  # fmt: skip
+            self.posterior_ = fit()
+            self._rows = rows.some(_MOST_KEPT_ROWS, host_generator(fit_key))
+            self._counts = (rows.X.shape[0], float(np.sum(rows.weights)))
+            self._refit(fit)
         self.verdict_ = _verdict(self.posterior_, notes)
-        self._rows = rows.some(_MOST_KEPT_ROWS, host_generator(fit_key))
-        self._counts = (rows.X.shape[0], float(np.sum(rows.weights)))
+
+    def _refit(self, fit: Callable[..., Posterior | FunctionPosterior]) -> None:
+        """Set `posterior_` anew if the first one says that something else is better; `fit` takes options of `approximate`."""
 
     def _prior(self, rows: WeightedRows, likelihood: Likelihood, num_outputs: int, key: PRNGKeyArray):
         """The prior, the likelihood's noise, and what was said: by marginal likelihood unless there is nothing to fit."""

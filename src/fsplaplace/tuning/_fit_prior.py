@@ -17,7 +17,7 @@ from fsplaplace.host import host_generator, in_float64, one_blas_thread, progres
 from fsplaplace.likelihoods import Categorical, Gaussian, Likelihood
 from fsplaplace.prior import Prior
 from fsplaplace.tuning._ard import expand_lengthscales
-from fsplaplace.tuning._label_evidence import LabelEvidence, has_label_evidence
+from fsplaplace.tuning._label_evidence import Classes, LabelEvidence, YesOrNo, has_label_evidence
 from fsplaplace.tuning._optimize import Box, Optimum, adam, curvature, maximize
 from fsplaplace.tuning._parameters import ParameterSpace
 from fsplaplace.tuning._problem import Evaluation, Evidence, SetUp, set_up
@@ -297,7 +297,8 @@ def _maximum(
         logits=counts is not None,
     )  # fmt: skip
     if counts is not None:
-        of_labels = LabelEvidence.of(known.problem, counts)
+        seen = YesOrNo(counts) if prior.num_outputs == 1 else Classes(counts)
+        of_labels = LabelEvidence.of(known.problem, seen)
         most = round(_MOST_LABEL_ROWS / prior.num_outputs ** (1 / 3))
         if len(counts) > most:
             of_labels = of_labels.take(_some_rows(key, len(counts), most))

@@ -1,4 +1,4 @@
-r"""The evidence of labels under one kernel shared by all outputs, by Laplace's method, with its derivative in the kernel.
+r"""The evidence of labels, or of squared residuals, under one kernel for all outputs, by Laplace's method, with its derivative.
 
 At n inputs with class counts $n_{ic}$, of sum $w_i$, the values f of the function have their mode at $f = K a$ with
 $a = n - w\,p(f)$, and the curvature W of the likelihood there gives
@@ -45,26 +45,26 @@ class LabelEvidence(NamedTuple):
 
     Attributes:
         gaussian: the parameters, their hyperprior and the rows of distinct inputs, from Gaussian stand-ins for the labels.
-        counts: labels of each class at each input, (n, c), c = 2 for one output.
+        data: what was seen at each input: labels of the classes, or squared residuals.
         tiles: of the rows.
         found: the coefficients a of the last mode, where the search for the next begins; changes nothing but its time.
     """
 
     gaussian: MarginalLikelihood
-    counts: Float[np.ndarray, "n c"]
+    data: "Classes | YesOrNo | Squares"
     tiles: KernelTiles
     found: list[Float[np.ndarray, "n q"]]
 
     @classmethod
-    def of(cls, gaussian: MarginalLikelihood, counts: Float[np.ndarray, "n c"]) -> "LabelEvidence":
+    def of(cls, gaussian: MarginalLikelihood, data: "Classes | YesOrNo | Squares") -> "LabelEvidence":
         """Call it inside `in_float64`."""
         tiles = KernelTiles.of(gaussian.rows.X, gaussian.space.prior.blocks, separate=False)
-        return cls(gaussian, counts, tiles, [])
+        return cls(gaussian, data, tiles, [])
 
     def __call__(self, vector: Float[np.ndarray, " P"]) -> tuple[float, Float[np.ndarray, " P"]]:
         """Value with the hyperpriors, and its gradient."""
         at = to_device(vector)
-        found = self._laplace(vector, derivatives=True)
+        found = self.solved(vector, derivatives=True)
         if found.slope is None:
             return math.nan, np.full(vector.shape, np.nan)
         lower = np.tril(found.slope + found.slope.T)
@@ -75,11 +75,11 @@ class LabelEvidence(NamedTuple):
     def evaluate(self, vector: Float[np.ndarray, " P"]) -> Evaluation:
         """The log evidence itself; the mean has no coefficients."""
         none = np.zeros(self.design.shape[2])
-        return Evaluation(self._laplace(vector, derivatives=False).value, none, none)
+        return Evaluation(self.solved(vector, derivatives=False).value, none, none)
 
     def take(self, rows: np.ndarray) -> "LabelEvidence":
         """The evidence of some of the rows."""
-        return LabelEvidence.of(self.gaussian.take(rows), self.counts[rows])
+        return LabelEvidence.of(self.gaussian.take(rows), type(self.data)(self.data[0][rows]))
 
     def with_precision(self, factor: Float[np.ndarray, " P"]) -> "LabelEvidence":
         """With the precision of each entry's hyperprior multiplied."""
@@ -110,14 +110,14 @@ class LabelEvidence(NamedTuple):
         """Number of distinct inputs."""
         return self.gaussian.num_rows
 
-    def _laplace(self, vector: Float[np.ndarray, " P"], *, derivatives: bool) -> "LaplaceEvidence":
+    def solved(self, vector: Float[np.ndarray, " P"], *, derivatives: bool = False) -> "LaplaceEvidence":
+        """Laplace's approximation at these parameters."""
         lower = self.tiles.covariance(self.space, to_device(vector))[0]
         K = np.tril(lower) + np.tril(lower, -1).T
         np.einsum("ii->i", K)[:] *= 1 + NUGGET
         if not np.all(np.isfinite(K)):
             return LaplaceEvidence(math.nan, None, None)
-        labels = _YesOrNo(self.counts) if self.space.prior.num_outputs == 1 else _Classes(self.counts)
-        found = label_evidence(K, labels, self.found[0] if self.found else None, derivatives=derivatives)
+        found = label_evidence(K, self.data, self.found[0] if self.found else None, derivatives=derivatives)
         if found.coefficients is not None:
             self.found[:] = [found.coefficients]
         return found
@@ -139,7 +139,7 @@ class LaplaceEvidence(NamedTuple):
 
 def label_evidence(
     K: Float[np.ndarray, "n n"],
-    labels: "_Classes | _YesOrNo",
+    labels: "Classes | YesOrNo | Squares",
     start: Float[np.ndarray, "n q"] | None,
     *,
     derivatives: bool,
@@ -180,13 +180,13 @@ def label_evidence(
     return LaplaceEvidence(value, slope, a)
 
 
-def _height(K, labels: "_Classes | _YesOrNo", a) -> float:
+def _height(K, labels: "Classes | YesOrNo | Squares", a) -> float:
     """What the mode maximises."""
     f = K @ a
     return labels.log_density(f) - 0.5 * float(np.sum(a * f))
 
 
-def _climbed(K, labels: "_Classes | _YesOrNo", a, step, height: float):
+def _climbed(K, labels: "Classes | YesOrNo | Squares", a, step, height: float):
     """a and f after the step, halved until it does not go down, and what was gained."""
     for halving in range(12):
         to = a + 0.5**halving * step
@@ -223,7 +223,7 @@ class _OneCurvature(NamedTuple):
         return (np.diagonal(K) - np.einsum("ij,ji->i", K, self.B @ K))[:, None, None]
 
 
-class _YesOrNo(NamedTuple):
+class YesOrNo(NamedTuple):
     """Two classes by the logistic function of one output."""
 
     counts: Float[np.ndarray, "n 2"]
@@ -298,7 +298,7 @@ class _ClassCurvature(NamedTuple):
         return np.einsum("cij,jc->ic", self.E, values, optimize=True)
 
 
-class _Classes(NamedTuple):
+class Classes(NamedTuple):
     """Several classes by softmax of one output each."""
 
     counts: Float[np.ndarray, "n c"]
@@ -330,6 +330,31 @@ class _Classes(NamedTuple):
         p = softmax(f, axis=1)
         h = np.einsum("icc->ic", variances) - 2 * np.einsum("icd,id->ic", variances, p)
         return self.weights[:, None] * p * (h - np.sum(p * h, axis=1, keepdims=True))
+
+
+class Squares(NamedTuple):
+    r"""Squared residuals $u_i \sim e^{f_i} \chi^2_1$ of a variance whose logarithm is the output."""
+
+    squares: Float[np.ndarray, " n"]
+
+    @property
+    def num_outputs(self) -> int:
+        return 1
+
+    def log_density(self, f: Float[np.ndarray, "n 1"]) -> float:
+        """Up to a term that depends on no parameter."""
+        return -0.5 * float(np.sum(f[:, 0] + self.squares * np.exp(-f[:, 0])))
+
+    def slope(self, f: Float[np.ndarray, "n 1"]) -> Float[np.ndarray, "n 1"]:
+        return 0.5 * (self.squares * np.exp(-f[:, 0]) - 1)[:, None]
+
+    def curvature(self, K: Float[np.ndarray, "n n"], f: Float[np.ndarray, "n 1"]) -> _OneCurvature:
+        weight = 0.5 * self.squares * np.exp(-f[:, 0])
+        return _OneCurvature(weight, *_inverse_with(K, weight))
+
+    def curvature_slope(self, f: Float[np.ndarray, "n 1"], variances: Float[np.ndarray, "n 1 1"]):
+        """The derivative of tr(Σ W) in f."""
+        return -(variances[:, 0, 0] * 0.5 * self.squares * np.exp(-f[:, 0]))[:, None]
 
 
 def _inverse_with(
