@@ -19,7 +19,7 @@ from fsplaplace.cli._figure import Fit, write_figure
 from fsplaplace.cli._kernel import kernel_text
 from fsplaplace.cli._reading import TextTable, read_text_table
 from fsplaplace.cli._saved import model_folder, read_description, save_model, saved_network, sha256_of
-from fsplaplace.estimators import FSPRegressor
+from fsplaplace.estimators import FSPRegressor, candidates
 from fsplaplace.host import check_target, write_atomically
 from fsplaplace.laplace import VerdictWarning
 
@@ -102,11 +102,10 @@ def estimator(wanted: Wanted, columns: Sequence[Column]) -> FSPRegressor:
     """The estimator with its own defaults for all that was not asked for."""
     options: dict[str, Any] = {"random_state": wanted.seed, "progress": not wanted.quiet}
     options |= {name: value for name in ("effort", "steps") if (value := getattr(wanted, name)) is not None}
-    if wanted.kernel is not None or wanted.period is not None:
-        default = FSPRegressor().kernel
-        options["kernel"] = kernel_text(
-            str(default) if wanted.kernel is None else wanted.kernel, wanted.period, columns
-        )
+    if wanted.period is not None or wanted.kernel not in (None, "auto"):
+        # A period is added to the simplest of the kernels that "auto" chooses from.
+        first = candidates(wanted.kernel or FSPRegressor().kernel)[0]
+        options["kernel"] = kernel_text(str(first), wanted.period, columns)
     return FSPRegressor(**options)
 
 

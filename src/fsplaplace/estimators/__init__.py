@@ -4,6 +4,7 @@ from fsplaplace.estimators._classifier import FSPClassifier as FSPClassifier
 from fsplaplace.estimators._effort import FitPlan as FitPlan
 from fsplaplace.estimators._kernels import KERNELS as KERNELS
 from fsplaplace.estimators._kernels import Columns as Columns
+from fsplaplace.estimators._kernels import candidates as candidates
 from fsplaplace.estimators._kernels import kernel_by_name as kernel_by_name
 from fsplaplace.estimators._language import Expression as Expression
 from fsplaplace.estimators._language import Product as Product

@@ -1,10 +1,11 @@
 """The posterior by the method of a name."""
 
 import dataclasses
+from collections.abc import Callable
 
 import equinox as eqx
 import numpy as np
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Float, PRNGKeyArray
 
 from fsplaplace.context import Sampler, throughout
 from fsplaplace.estimators._rows import WeightedRows
@@ -20,6 +21,9 @@ MOST_STEP_CONTEXT = 100
 # Beyond this many rows training takes minibatches.
 _MOST_FULL_BATCH = 1024
 _BATCH = 512
+# Context points times outputs up to which the rank follows the prior; beyond, the directions that all outputs share: ten classes
+# of 1,000 points would ask for 9,400 of them, which 6,000 weights cannot hold.
+_MOST_FULL_RANK, _MOST_SHARED_RANK = 5000, 500
 
 
 def approximate(
@@ -34,15 +38,20 @@ def approximate(
     num_context: int,
     key: PRNGKeyArray,
     progress: bool,
+    relative: Callable[[Float[np.ndarray, "n d"]], Float[np.ndarray, "n q"]] | None = None,
 ) -> Posterior | FunctionPosterior:
-    """Fit, and return a posterior whose likelihood is that of one new observation."""
-    chosen = by_name(method, **_options(method, steps, num_context, rows))
+    """Fit, and return a posterior whose likelihood is that of one new observation.
+
+    With `relative` the scale of Gaussian noise is multiplied by that function of the inputs, and the likelihood that comes back has
+    the scale without it.
+    """
+    chosen = by_name(method, **_options(method, steps, num_context, rows, prior.num_outputs))
     observed = likelihood
     if method == "fsp-laplace":
         # Rows of weight zero make the number of rows a round one.
         rows = rows.padded()
     if method == "fsp-laplace" or rows.weighted:
-        observed = weighted(likelihood, rows.weights)
+        observed = weighted(likelihood, rows.weights, None if relative is None else relative(rows.X))
     posterior = chosen.fit(
         model, rows.X, rows.targets, observed, key=key, prior=prior, context=context, progress=progress
     )
@@ -53,7 +62,7 @@ def approximate(
     return dataclasses.replace(posterior, likelihood=likelihood)
 
 
-def _options(method: str, steps: int, num_context: int, rows: WeightedRows) -> dict:
+def _options(method: str, steps: int, num_context: int, rows: WeightedRows, num_outputs: int) -> dict:
     training = _training(steps, rows)
     match method:
         case "fsp-laplace":
@@ -62,6 +71,7 @@ def _options(method: str, steps: int, num_context: int, rows: WeightedRows) -> d
                 "num_context": min(num_context, MOST_STEP_CONTEXT),
                 "num_posterior_context": num_context,
                 "cover": throughout(np.unique(rows.X, axis=0)),
+                "rank": _MOST_SHARED_RANK if num_outputs * num_context > _MOST_FULL_RANK else None,
             }
         case "fvi" | "gfsvi":
             return {**training, "num_context": min(num_context, MOST_STEP_CONTEXT)}

@@ -22,7 +22,8 @@ from fsplaplace.arguments import check_numbers, check_parameters, check_readable
 from fsplaplace.context import Data, Mixture, Sampler, around
 from fsplaplace.estimators._approximate import MOST_STEP_CONTEXT, approximate, batch_size
 from fsplaplace.estimators._effort import Choices, Effort, FitPlan, choices, cost
-from fsplaplace.estimators._kernels import Columns, kernel_by_name
+from fsplaplace.estimators._evidence import fit_best
+from fsplaplace.estimators._kernels import Columns, candidates, kernel_by_name
 from fsplaplace.estimators._pickle import FunctionPickler
 from fsplaplace.estimators._rows import Scale, WeightedRows
 from fsplaplace.estimators._summary import feature_relevance, kernel_name, kernel_words, paragraphs, relevance_words
@@ -32,7 +33,6 @@ from fsplaplace.likelihoods import Gaussian, Likelihood
 from fsplaplace.methods import FunctionPosterior
 from fsplaplace.networks import Model, as_model, choose_width, mlp
 from fsplaplace.prior import Prior, moments
-from fsplaplace.tuning import fit_prior
 
 # Training inputs near which context points are drawn; a step shuffles them all.
 _MOST_CONTEXT_ROWS = 1024
@@ -79,7 +79,7 @@ class FSPEstimator(BaseEstimator):
     def __init__(
         self,
         *,
-        kernel: str | AbstractKernel = "matern32",
+        kernel: str | AbstractKernel = "auto",
         ard: bool = True,
         effort: Effort = "normal",
         network: Sequence[int] | Literal["auto"] | Any = None,
@@ -114,7 +114,7 @@ class FSPEstimator(BaseEstimator):
         scale_targets: bool,
     ) -> None:
         """Set `posterior_`, `prior_`, `verdict_`, `input_scale_` and `target_scale_` from data that has been checked."""
-        check_parameters(FSPEstimator.__init__, self.get_params(deep=False), caller=type(self).__name__)
+        check_parameters(type(self).__init__, self.get_params(deep=False), caller=type(self).__name__)
         self._check_network()
         for name in ("prior_report_", "held_"):  # of an earlier fit with other parameters
             vars(self).pop(name, None)
@@ -145,33 +145,42 @@ class FSPEstimator(BaseEstimator):
                 model = self._model(chosen.network, prior, likelihood, context, rows.X, spread, network_key)
                 chose(_network_words(model))
             self.prior_ = prior
-            self.posterior_ = approximate(
-                self.method, model, prior, likelihood, context, rows,
+            fit = functools.partial(
+                approximate, self.method, model, prior, likelihood, context, rows,
                 steps=chosen.steps, num_context=chosen.num_context, key=fit_key, progress=self.progress,
             )  # fmt: skip
+            self.posterior_ = fit()
+            self._rows = rows.some(_MOST_KEPT_ROWS, host_generator(fit_key))
+            self._counts = (rows.X.shape[0], float(np.sum(rows.weights)))
+            self._refit(fit)
         self.verdict_ = _verdict(self.posterior_, notes)
-        self._rows = rows.some(_MOST_KEPT_ROWS, host_generator(fit_key))
-        self._counts = (rows.X.shape[0], float(np.sum(rows.weights)))
+
+    def _refit(self, fit: Callable[..., Posterior | FunctionPosterior]) -> None:
+        """Set `posterior_` anew if the first one says that something else is better; `fit` takes options of `approximate`."""
 
     def _prior(self, rows: WeightedRows, likelihood: Likelihood, num_outputs: int, key: PRNGKeyArray):
         """The prior, the likelihood's noise, and what was said: by marginal likelihood unless there is nothing to fit."""
-        kernel = kernel_by_name(self.kernel, rows.X.shape[1], ard=self.ard, columns=self._columns())
-        prior = Prior(kernel, num_outputs=num_outputs)
+        columns = self._columns()
+        kernels = [
+            kernel_by_name(name, rows.X.shape[1], ard=self.ard, columns=columns) for name in candidates(self.kernel)
+        ]
+        priors = [Prior(kernel, num_outputs=num_outputs) for kernel in kernels]
         if not (self.fit_prior and np.any(np.ptp(rows.y, axis=0) > 0)):
-            return prior, likelihood, ()
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            # An input that does not matter has a length scale at its upper bound: what `ard` is for. The report says it.
-            warnings.filterwarnings("ignore", message=_IRRELEVANT_INPUTS, category=UserWarning)
-            fitted = fit_prior(
-                prior, rows.X, rows.targets, likelihood,
-                key=key, ard=self.ard, standard_errors=False, weights=rows.weights, progress=self.progress,
-            )  # fmt: skip
-        said = tuple(_with_names(str(each.message), kernel, self._names()) for each in caught)
-        for text, each in zip(said, caught, strict=True):
+            return priors[0], likelihood, ()
+        best = fit_best(
+            priors, rows, likelihood, key=key, ard=self.ard, progress=self.progress, **self._prior_options()
+        )
+        # An input that does not matter has a length scale at its upper bound: what `ard` is for. The report says it.
+        heard = [each for each in best.said if not re.match(_IRRELEVANT_INPUTS, str(each.message))]
+        said = tuple(_with_names(str(each.message), best.fitted.prior.kernel, self._names()) for each in heard)
+        for text, each in zip(said, heard, strict=True):
             warnings.warn(text, each.category, stacklevel=2)
-        self.prior_report_ = fitted.report
-        return fitted.prior, fitted.likelihood, said
+        self.prior_report_ = best.fitted.report
+        return best.fitted.prior, best.fitted.likelihood, said
+
+    def _prior_options(self) -> dict[str, Any]:
+        """Further options of `fit_prior`."""
+        return {}
 
     def plan(self, X: Any) -> FitPlan:
         """What `fit` will do with inputs of this shape, and about how long and in how much memory; print it.
@@ -187,7 +196,7 @@ class FSPEstimator(BaseEstimator):
             raise ValueError(
                 f"{type(self).__name__}.plan: network is {self.network!r}; pass widths of hidden layers, or leave it out"
             )
-        prior = Prior(kernel_by_name(self.kernel, num_features, ard=self.ard))
+        prior = Prior(kernel_by_name(candidates(self.kernel)[0], num_features, ard=self.ard))
         batch, step_context = batch_size(count) or count, min(found.num_context, MOST_STEP_CONTEXT)
         return cost(found, prior, count, num_features, batch, step_context)
 

@@ -34,6 +34,8 @@ _CLASSES: dict[str, Callable[..., AbstractKernel]] = {
     "linear": Linear,
 }
 KERNELS = (*_CLASSES, "linear+matern32")
+# What "auto" chooses from by evidence, the simplest first.
+_CANDIDATES = ("matern32", "linear + matern32")
 
 
 class Columns(NamedTuple):
@@ -55,6 +57,11 @@ class Columns(NamedTuple):
         return cls(tuple(f"x{index}" for index in range(count)), np.ones(count))
 
 
+def candidates(kernel: str | AbstractKernel) -> tuple[str | AbstractKernel, ...]:
+    """The kernels that the evidence is to choose from: those of "auto", or the one given."""
+    return _CANDIDATES if isinstance(kernel, str) and kernel == "auto" else (kernel,)
+
+
 def kernel_by_name(
     kernel: str | AbstractKernel, num_features: int, *, ard: bool, columns: Columns | None = None
 ) -> AbstractKernel:
@@ -73,7 +80,7 @@ def kernel_by_name(
         return kernel
     if not isinstance(kernel, str) or (kernel.isidentifier() and not is_name(kernel)):
         raise ValueError(
-            f"kernel is {kernel!r}; pass one of {', '.join(map(repr, KERNELS))}, other sums and products of these, or a GPJax "
+            f"kernel is {kernel!r}; pass 'auto', one of {', '.join(map(repr, KERNELS))}, other sums and products of these, or a GPJax "
             "kernel"
         )
     return _built(read_kernel(kernel), columns or Columns.numbered(num_features), ard)

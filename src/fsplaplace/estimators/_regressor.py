@@ -1,24 +1,42 @@
 """Regression with scikit-learn's conventions."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
+from gpjax.kernels import AbstractKernel
 from jaxtyping import Float
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, check_random_state
 
 from fsplaplace.arguments import check_numbers, checked
-from fsplaplace.estimators._base import FSPEstimator, whole_or_nothing
+from fsplaplace.estimators._base import FSPEstimator, Method, whole_or_nothing
+from fsplaplace.estimators._effort import Effort
+from fsplaplace.estimators._noise import LEAST_GAIN, NoiseProfile
 from fsplaplace.estimators._summary import LeaveOneOutScores
 from fsplaplace.estimators._weighted import weighted
+from fsplaplace.host import phase
 from fsplaplace.laplace import Posterior, Prediction
 from fsplaplace.likelihoods import Gaussian
 
 # The noise, relative to the targets, where there is nothing to fit it to.
 _UNFITTED_NOISE = 0.1
+NoiseKind = Literal["constant", "varying", "auto"]
 # A standard normal number is within so much of zero nine times of ten.
 _Z90 = 1.6448536269514722
+
+
+class _LeftOut(NamedTuple):
+    """Residuals of rows predicted from all others, and the standard deviations of those predictions, (n, q) each."""
+
+    off: Float[np.ndarray, "n q"]
+    std: Float[np.ndarray, "n q"]
+
+    @property
+    def squares(self) -> Float[np.ndarray, "n q"]:
+        """In units of their variances: one on average if the noise is what it is thought to be."""
+        return (self.off / self.std) ** 2
 
 
 class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
@@ -30,10 +48,14 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
     of the training to choose the mean, the noise and what becomes of prior variance that the network cannot hold.
 
     Args:
-        kernel: "rbf", "matern12", "matern32", "matern52", "rational_quadratic", "periodic", "linear"; sums and products of
-            these such as "linear + periodic(1) * rbf", whose numbers are in the units of the columns (a period, else a length
-            scale) and are kept, and which may name columns, as in `rbf("age")`; or a GPJax kernel.
+        kernel: "auto" for "matern32", or "linear + matern32" if that has the higher evidence on at most 300 rows; "rbf",
+            "matern12", "matern32", "matern52", "rational_quadratic", "periodic", "linear"; sums and products of these such as
+            "linear + periodic(1) * rbf", whose numbers are in the units of the columns (a period, else a length scale) and are
+            kept, and which may name columns, as in `rbf("age")`; or a GPJax kernel.
         ard: one length scale per input.
+        noise: "constant"; "varying" for a scale that is a function of the inputs: a process for its logarithm is fitted to the
+            squared leave-one-out residuals of a first fit, and the fit is repeated with it; "auto" for the one that the evidence of
+            those residuals prefers. "fsp-laplace" only.
         effort: what `network`, `steps` and `num_context` are where they are left out; `plan(X)` says what a fit will cost.
             "fast": two layers of 50, 2,000 steps, 1,000 context points. "normal": the same up to 2,000 rows; beyond, two
             layers of 100 and a step for each row, at most 10,000. "thorough": two layers of 100 and 5,000 steps; beyond
@@ -61,7 +83,9 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
         log_evidence_: log evidence of the targets, in their own units.
         feature_relevance_: how much the function changes when a column moves by its standard deviation, one number per column.
         leave_one_out_: log density, RMSE and coverage of rows predicted from all others, in closed form.
-        noise_: standard deviation of the noise in the targets' units; one per target where there are several.
+        noise_: standard deviation of the noise in the targets' units; one per target where there are several. Of noise that varies the
+            root of the mean square over rows; `noise_std(X)` says it at any inputs.
+        noise_profile_: how the noise varies; None if it is constant.
         held_: how much of the fitted prior the network holds, with `network="auto"`: print it.
         n_features_in_, feature_names_in_: as in scikit-learn.
 
@@ -75,6 +99,28 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
         ((20,), (20,))
     """
 
+    def __init__(
+        self,
+        *,
+        kernel: str | AbstractKernel = "auto",
+        ard: bool = True,
+        noise: NoiseKind = "constant",
+        effort: Effort = "normal",
+        network: Sequence[int] | Literal["auto"] | Any = None,
+        method: Method = "fsp-laplace",
+        steps: int | None = None,
+        num_context: int | None = None,
+        standardize: bool = True,
+        fit_prior: bool = True,
+        random_state: int | np.random.RandomState | None = None,
+        progress: bool = False,
+    ):
+        super().__init__(
+            kernel=kernel, ard=ard, effort=effort, network=network, method=method, steps=steps, num_context=num_context,
+            standardize=standardize, fit_prior=fit_prior, random_state=random_state, progress=progress,
+        )  # fmt: skip
+        self.noise = noise
+
     @checked
     @whole_or_nothing
     def fit(self, X: Any, y: Any, sample_weight: Any = None):
@@ -85,13 +131,52 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
         targets = check_numbers(y, f"{type(self).__name__}: y").astype(np.float64).reshape(len(y), -1)
         num_outputs = targets.shape[1]
         noise = Gaussian(_UNFITTED_NOISE if num_outputs == 1 else np.full(num_outputs, _UNFITTED_NOISE))
+        if self.noise == "varying" and self.method != "fsp-laplace":
+            raise ValueError(
+                f"FSPRegressor: noise is 'varying', which method={self.method!r} has not; use method='fsp-laplace' or noise='constant'"
+            )
+        self.noise_profile_ = None
         self._fit(X, targets, sample_weight, noise, num_outputs=num_outputs, scale_targets=True)
         fitted = self.posterior_.likelihood
         assert isinstance(fitted, Gaussian)
         noise = np.asarray(fitted.scale, np.float64) * self.target_scale_.std
+        if self.noise_profile_ is not None:
+            noise = noise * np.sqrt(np.mean(self.noise_profile_.relative(self._rows.X) ** 2, axis=0))
         self._target_shape = y.shape[1:]
         self.noise_ = noise if self._target_shape else float(noise[0])
         return self
+
+    def _refit(self, fit) -> None:
+        """With noise that varies, if it is asked for or has the higher evidence."""
+        if self.noise == "constant" or not isinstance(self.posterior_, Posterior):
+            return
+        left = self._left_out()
+        if left is None:
+            return
+        with phase("noise") as chose:
+            profile = NoiseProfile.of(self._rows.X, left.squares)
+            varies = self.noise == "varying" or profile.gain > LEAST_GAIN
+            chose(f"{'varying' if varies else 'constant'}, {profile.gain:+.4g} nats for varying noise")
+        if varies:
+            self.noise_profile_ = profile
+            self.posterior_ = fit(relative=profile.relative)
+
+    def _left_out(self) -> "_LeftOut | None":
+        """At the rows that are kept, each predicted from all others; None if the noise is too small to tell."""
+        rows, relative = self._rows, None
+        if self.noise_profile_ is not None:
+            relative = self.noise_profile_.relative(rows.X)
+        with jax.enable_x64(True):
+            posterior = self._double_posterior()
+            assert isinstance(posterior, Posterior)
+            try:
+                likelihood = weighted(posterior.likelihood, rows.weights, relative)
+                left = posterior.leave_one_out(rows.X, rows.targets, likelihood)
+            except ValueError:  # the noise is too small to tell a datum's own weight from 1
+                return None
+            noise = np.asarray(posterior.likelihood.noise_variance(left.mean), np.float64)
+        total = np.asarray(left.variance, np.float64) + noise * (1.0 if relative is None else relative**2)
+        return _LeftOut(rows.y - np.asarray(left.mean, np.float64), np.sqrt(total))
 
     @property
     def leave_one_out_(self) -> LeaveOneOutScores | None:
@@ -102,17 +187,10 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
         check_is_fitted(self)
         if not isinstance(self.posterior_, Posterior):
             return None
-        rows = self._rows
-        with jax.enable_x64(True):
-            posterior = self._double_posterior()
-            assert isinstance(posterior, Posterior)
-            try:
-                left = posterior.leave_one_out(rows.X, rows.targets, weighted(posterior.likelihood, rows.weights))
-            except ValueError:  # the noise is too small to tell a datum's own weight from 1
-                return None
-            noise = np.asarray(posterior.likelihood.noise_variance(left.mean), np.float64)
-        std = np.sqrt(np.asarray(left.variance, np.float64) + noise)
-        off = rows.y - np.asarray(left.mean, np.float64)
+        rows, left = self._rows, self._left_out()
+        if left is None:
+            return None
+        off, std = left
         scale = self.target_scale_.std
         density = -0.5 * (off / std) ** 2 - np.log(std * scale) - 0.5 * np.log(2 * np.pi)
         mean = lambda values: float(np.average(values, axis=0, weights=rows.weights).mean())  # noqa: E731
@@ -125,7 +203,8 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
         noise = ", ".join(f"{value:.3g}" for value in np.ravel(self.noise_))
         spread = ", ".join(f"{value:.3g}" for value in self.target_scale_.std)
         against = f" (the targets' standard deviation: {spread})" if self.standardize else ""
-        said, left = [f"noise: standard deviation {noise}{against}"], self.leave_one_out_
+        varies = "" if self.noise_profile_ is None else f", {self._noise_range()}"
+        said, left = [f"noise: standard deviation {noise}{varies}{against}"], self.leave_one_out_
         if left is not None:
             some = f" over {left.num_rows} of the rows" if left.num_rows < self._counts[0] else ""
             said.append(
@@ -134,6 +213,26 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
             )
         first, second, *rest = [*super()._said(), ""]
         return [line for line in (first, second, *said, *rest) if line]
+
+    def _noise_range(self) -> str:
+        """Where most of the varying noise lies, in the targets' units."""
+        assert self.noise_profile_ is not None
+        each = self._noise_std(self._rows.X).mean(axis=1)
+        return "varying from {:.3g} to {:.3g} in nine of ten rows".format(*np.quantile(each, [0.05, 0.95]))
+
+    def _noise_std(self, x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n q"]:
+        """At scaled inputs, in the targets' units."""
+        likelihood = self.posterior_.likelihood
+        assert isinstance(likelihood, Gaussian)
+        common = np.asarray(likelihood.scale, np.float64) * self.target_scale_.std
+        relative = 1.0 if self.noise_profile_ is None else self.noise_profile_.relative(x)
+        return np.broadcast_to(common * relative, (len(x), self.target_scale_.std.size))
+
+    @checked
+    def noise_std(self, X: Any) -> Float[np.ndarray, "n ..."]:
+        """Standard deviation of the noise at the inputs, in the targets' units: the same everywhere unless it varies."""
+        x, count = self._points(X)
+        return self._shaped(self._noise_std(x[:count]))
 
     @checked
     def condition(self, X: Any, y: Any) -> "FSPRegressor":
@@ -154,7 +253,10 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
         targets = self.target_scale_.apply(y.astype(np.float64).reshape(len(y), -1))
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
-        other.posterior_ = self.posterior_.condition(self.input_scale_.apply(X), targets)
+        x, likelihood = self.input_scale_.apply(X), None
+        if self.noise_profile_ is not None:
+            likelihood = weighted(self.posterior_.likelihood, np.ones(len(x)), self.noise_profile_.relative(x))
+        other.posterior_ = self.posterior_.condition(x, targets, likelihood)
         other._counts = (self._counts[0] + len(y), self._counts[1] + len(y))
         return other
 
@@ -169,10 +271,10 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
         prediction, count = self._prediction(X)
         mean = self._shaped(self.target_scale_.invert(np.asarray(prediction.mean, np.float64)[:count]))
         if return_std:
-            variance = np.asarray(prediction.total_variance, np.float64)[:count]
-            return mean, self._shaped(np.sqrt(variance) * self.target_scale_.std)
+            variance = np.asarray(prediction.variance, np.float64)[:count] * self.target_scale_.std**2
+            return mean, self._shaped(np.sqrt(variance + self._noise_at(X, prediction, count)))
         if return_cov:
-            covariance = self._covariance(X, np.asarray(prediction.noise_variance, np.float64)[:count])
+            covariance = self._covariance(X, self._noise_at(X, prediction, count))
             return mean, covariance[:, :, 0] if not self._target_shape else covariance
         return mean
 
@@ -185,7 +287,7 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
             generator = check_random_state(random_state)
             generator.randint(np.iinfo(np.int32).max)
             prediction, count = self._prediction(X)
-            std = np.sqrt(np.asarray(prediction.noise_variance, np.float64)[:count]) * self.target_scale_.std
+            std = np.sqrt(self._noise_at(X, prediction, count))
             draws = draws + generator.normal(size=draws.shape) * std
         samples = np.moveaxis(draws, 0, 2)
         return samples if self._target_shape else samples[:, 0]
@@ -195,6 +297,13 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
         x, count = self._points(X)
         with jax.enable_x64(True):
             return self._double_posterior().predict(x), count
+
+    def _noise_at(self, X, prediction: Prediction, count: int) -> Float[np.ndarray, "n q"]:
+        """Variance of the noise in the targets' units."""
+        noise = np.asarray(prediction.noise_variance, np.float64)[:count] * self.target_scale_.std**2
+        if self.noise_profile_ is None:
+            return noise
+        return noise * self.noise_profile_.relative(self._points(X)[0][:count]) ** 2
 
     def _covariance(self, X, noise: Float[np.ndarray, "n q"]) -> Float[np.ndarray, "n n q"]:
         x, count = self._points(X)
@@ -206,8 +315,7 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
                 f"return_cov: method={self.method!r} gives no covariance between inputs; pass return_std=True, "
                 "or draw with sample_y"
             )
-        each = np.einsum("nqmq->nmq", joint) + np.eye(count)[:, :, None] * noise
-        return each * self.target_scale_.std**2
+        return np.einsum("nqmq->nmq", joint) * self.target_scale_.std**2 + np.eye(count)[:, :, None] * noise
 
     def _shaped(self, values: Float[np.ndarray, "n q"]) -> Float[np.ndarray, "n ..."]:
         return values.reshape(len(values), *self._target_shape)

@@ -13,9 +13,19 @@ from fsplaplace.likelihoods import Gaussian, Likelihood, Noise
 _SMALLEST = 1e-12
 
 
-def weighted(likelihood: Likelihood, weights: Float[np.ndarray, " n"]) -> Likelihood:
-    """The likelihood with each row's logarithm multiplied by its weight."""
-    return WeightedGaussian(likelihood, weights) if isinstance(likelihood, Gaussian) else Weighted(likelihood, weights)
+def weighted(
+    likelihood: Likelihood, weights: Float[np.ndarray, " n"], relative: Float[np.ndarray, "n q"] | None = None
+) -> Likelihood:
+    """The likelihood with each row's logarithm multiplied by its weight.
+
+    Args:
+        likelihood: of one observation.
+        weights: number of observations that each row stands for.
+        relative: what the scale of Gaussian noise is multiplied by in each row; one if None.
+    """
+    if isinstance(likelihood, Gaussian):
+        return WeightedGaussian(likelihood, weights, relative)
+    return Weighted(likelihood, weights)
 
 
 class Weighted(Likelihood):
@@ -62,37 +72,53 @@ class Weighted(Likelihood):
 
 
 class WeightedGaussian(Gaussian):
-    r"""`Weighted` for Gaussian noise: as informative as a scale of $\sigma / \sqrt{w_i}$, and known to be Gaussian."""
+    r"""`Weighted` for Gaussian noise: as informative as a scale of $\sigma g_i / \sqrt{w_i}$, and known to be Gaussian.
+
+    Args:
+        likelihood: with the scale σ that the rows share.
+        weights: w, one per training row.
+        relative: g, (n, q) or (n, 1); one if None.
+    """
 
     weights: AbstractUnwrappable
+    relative: AbstractUnwrappable | None
 
-    def __init__(self, likelihood: Gaussian, weights: Float[np.ndarray, " n"]):
+    def __init__(
+        self, likelihood: Gaussian, weights: Float[np.ndarray, " n"], relative: Float[np.ndarray, "n q"] | None = None
+    ):
         self.log_scale = likelihood.log_scale
         self.weights = non_trainable(jnp.asarray(weights, dtype=float))
+        self.relative = None if relative is None else non_trainable(jnp.asarray(relative, dtype=float))
 
     @property
     def scale(self):
         each = jnp.maximum(unwrap(self.weights), _SMALLEST)
-        return jnp.exp(unwrap(self.log_scale)) / jnp.sqrt(each)[:, None]
+        return self._of_one_observation() / jnp.sqrt(each)[:, None]
 
     @property
     def per_row(self):
         return True
 
     def log_prob(self, outputs, targets):
-        plain = jnp.exp(unwrap(self.log_scale)).astype(outputs.dtype)
+        plain = self._of_one_observation().astype(outputs.dtype)
         squared = ((targets - outputs) / plain) ** 2 + 2 * jnp.log(plain) + jnp.log(2 * jnp.pi)
         return -0.5 * unwrap(self.weights).astype(outputs.dtype) * jnp.sum(squared, axis=-1)
 
     def noise(self, shape):
         weights = np.asarray(unwrap(self.weights), dtype=np.float64)[:, None]
-        plain = np.exp(2 * np.asarray(unwrap(self.log_scale), dtype=np.float64))
+        plain = np.asarray(self._of_one_observation(), dtype=np.float64) ** 2
         log_normaliser = -0.5 * float(np.sum(weights * np.broadcast_to(np.log(2 * np.pi * plain), shape)))
         variance = np.broadcast_to(plain / np.maximum(weights, _SMALLEST), shape)
         return Noise(variance, log_normaliser, shape[1] * float(np.sum(weights)))
 
     def rows(self, index):
-        return eqx.tree_at(lambda tree: jax.tree.leaves(tree.weights), self, replace_fn=lambda leaf: leaf[index])
+        of_rows = lambda tree: jax.tree.leaves((tree.weights, tree.relative))  # noqa: E731
+        return eqx.tree_at(of_rows, self, replace_fn=lambda leaf: leaf[index])
 
     def of_one(self):
         return eqx.tree_at(lambda tree: tree.log_scale, Gaussian(), self.log_scale)
+
+    def _of_one_observation(self) -> Float[Array, "..."]:
+        """The scale of a single observation: a number, (q,), or one per row."""
+        common = jnp.exp(unwrap(self.log_scale))
+        return common if self.relative is None else common * unwrap(self.relative)

@@ -23,6 +23,9 @@ class LogNormal(NamedTuple):
 FLAT = LogNormal(0.0, math.inf)
 # The kernel explains about the variance that it is there for: a factor of 50 either way is one in twenty.
 _SIZE_SCALE = 2.0
+# The same of logits, whose evidence grows without end with the size of a function that separates the classes: a factor of 7
+# either way. Of 0.5, 1 and 2 the best log loss within the first training folds of wine, iris, breast cancer and two moons.
+LOGIT_SIZE_SCALE = 1.0
 # The noise is about a seventh of the targets' standard deviation, within a factor of seven with probability 0.95.
 _NOISE_LOCATION, _NOISE_SCALE = math.log(0.15), 1.0
 

@@ -1,7 +1,7 @@
 """A marginal likelihood to maximise: its data, the vector of its parameters, where they start and their bounds."""
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import numpy as np
@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 
 from fsplaplace.host import to_device
 from fsplaplace.prior import BlockStructure, Prior
-from fsplaplace.tuning._hyperpriors import Penalty, noise_prior
+from fsplaplace.tuning._hyperpriors import LOGIT_SIZE_SCALE, Penalty, noise_prior
 from fsplaplace.tuning._kernel_tiles import KernelTiles
 from fsplaplace.tuning._mean_rows import mean_design, mean_of, mean_pull_back
 from fsplaplace.tuning._optimize import Box
@@ -23,6 +23,26 @@ from fsplaplace.tuning._starts import ParameterStart, redundant_parameters, star
 NOISE = (0.3, 1e-4, 3.0)
 # Constant columns that are named one by one; images have hundreds.
 _NAMED_COLUMNS = 10
+
+
+@runtime_checkable
+class Evidence(Protocol):
+    """What a search maximises: a function of one vector with its gradient, of rows of which some can be taken."""
+
+    @property
+    def space(self) -> ParameterSpace: ...
+    @property
+    def rows(self) -> DistinctRows: ...
+    @property
+    def design(self) -> Float[np.ndarray, "n q k"]: ...
+    @property
+    def penalty(self) -> Penalty: ...
+    @property
+    def num_rows(self) -> int: ...
+    def __call__(self, vector: Float[np.ndarray, " P"]) -> tuple[float, Float[np.ndarray, " P"]]: ...
+    def evaluate(self, vector: Float[np.ndarray, " P"]) -> "Evaluation": ...
+    def take(self, rows: np.ndarray) -> "Evidence": ...
+    def with_precision(self, factor: Float[np.ndarray, " P"]) -> "Evidence": ...
 
 
 class MarginalLikelihood(NamedTuple):
@@ -146,7 +166,7 @@ class SetUp(NamedTuple):
         notes: what the user should know about the data.
     """
 
-    problem: MarginalLikelihood
+    problem: Evidence
     start: Float[np.ndarray, " P"]
     given: Float[np.ndarray, " P"]
     box: Box
@@ -162,6 +182,7 @@ def set_up(
     noise_scale: Float[np.ndarray, "..."] | None,
     shared_constant: bool,
     hyperpriors: bool,
+    logits: bool = False,
 ) -> SetUp:
     """The problem in float64; call it inside `in_float64`.
 
@@ -171,6 +192,7 @@ def set_up(
         noise_scale: the caller's scale if the noise is to be fitted.
         shared_constant: take a constant out of the targets of all outputs, beyond the prior's mean.
         hyperpriors: whether anything is known about the parameters before the targets are seen.
+        logits: whether the targets stand for labels, and their own evidence will be maximised.
     """
     space = ParameterSpace(prior, skip=redundant_parameters(prior))
     origin, mean, design = mean_design(space, rows.X)
@@ -179,6 +201,8 @@ def set_up(
     residual = _least_squares_residual(rows.y - mean, design)
     within = rows.scatter.sum(axis=0) / rows.number.sum(axis=0)
     found = starts_from_data(prior, rows.X, residual, within)
+    if logits:
+        found = found.with_size_scale(LOGIT_SIZE_SCALE)
     ranges = _ranges(space, found.by_id, _spread(residual, within, noise_scale), noise_scale)
     box = ranges.box
     space = eqx.tree_at(lambda tree: tree.prior, space, origin)

@@ -47,6 +47,16 @@ class Starts(NamedTuple):
     by_id: dict[int, ParameterStart]
     constant_columns: list[int]
 
+    def with_size_scale(self, scale: float) -> "Starts":
+        """With hyperpriors of this scale for sizes, where they have one."""
+        narrowed = {
+            key: start._replace(hyperprior=start.hyperprior._replace(scale=scale))
+            if start.kind == "size" and np.isfinite(start.hyperprior.scale)
+            else start
+            for key, start in self.by_id.items()
+        }
+        return self._replace(by_id=narrowed)
+
 
 def starts_from_data(
     prior: Prior,

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from fsplaplace.tuning._optimize import Box, curvature
-from fsplaplace.tuning._problem import MarginalLikelihood
+from fsplaplace.tuning._problem import Evidence
 
 # A direction in which the likelihood is flat counts as known to this fraction of its hyperprior's precision.
 _FLATTEST = 1e-2
@@ -70,11 +70,11 @@ class TiedProblem(NamedTuple):
         ties: how the whole vector comes from the reduced one.
     """
 
-    problem: MarginalLikelihood
+    problem: Evidence
     ties: Ties
 
     @classmethod
-    def of(cls, problem: MarginalLikelihood, ties: Ties) -> "TiedProblem":
+    def of(cls, problem: Evidence, ties: Ties) -> "TiedProblem":
         return cls(problem.with_precision(1 / ties.counts[ties.owner]), ties)
 
     def __call__(self, reduced: Float[np.ndarray, " r"]) -> tuple[float, Float[np.ndarray, " r"]]:
