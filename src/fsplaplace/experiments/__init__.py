@@ -25,6 +25,7 @@ _MODULES = {
     "ocean": "ocean",
     "uci": "uci",
     "uci-gap": "uci_gap",
+    "bayesian-optimisation": "bayesian_optimisation",
 }
 
 
