@@ -27,6 +27,8 @@ from fsplaplace.tuning import fit_prior
 _SHARE_ON_FACES = 0.25
 # All corners of the box are context points if they are at most this share of them.
 _SHARE_OF_CORNERS = 0.25
+# The share of context points around the best rows: candidates are looked for there.
+_SHARE_NEAR_BEST = 0.25
 # Weights of the last layer are uniform up to this, so that those of all layers move the function about as much. With the usual
 # ones, 1 / sqrt(width), the last layer does nearly all of it, and the features of 400 units are too few for 6 inputs (Hartmann,
 # 40 rows, prior as given: mean off by .05 of its standard deviation at candidates, not .14).
@@ -105,7 +107,8 @@ def fit_surrogate(
             ).model
         count = rows.X.shape[0] + settings.num_context
         drawn = np.asarray(cover.sample(2 * (count + _NUM_GUARDS), key=points_key))
-        points = _distinct_points(X, _corners(box, settings.num_context), drawn, count=count + _NUM_GUARDS)
+        near = _near_best(X, Y, box, int(_SHARE_NEAR_BEST * settings.num_context), settings.seed)
+        points = _distinct_points(X, _corners(box, settings.num_context), near, drawn, count=count + _NUM_GUARDS)
         posterior = laplace(
             model, prior, observed, rows.X, rows.y, context_points=points[:count], include_training=False, mean="refined",
             guard_points=points[count:], missed_as_noise=True, key=guard_key,
@@ -128,12 +131,22 @@ def _corners(box: tuple[np.ndarray, np.ndarray], num_context: int) -> Float[np.n
     return np.array(list(itertools.product(*zip(lower, upper, strict=True))), lower.dtype)
 
 
-def _distinct_points(
-    X: Float[np.ndarray, "n d"], corners: Float[np.ndarray, "c d"], drawn: Float[np.ndarray, "k d"], *, count: int
-) -> Float[np.ndarray, "m d"]:
-    """Training inputs, corners, then drawn points in random order, `count` in all and none of them twice."""
+def _near_best(
+    X: Float[np.ndarray, "n d"], Y: Float[np.ndarray, "n m"], box: tuple[np.ndarray, np.ndarray], count: int, seed: int
+) -> Float[np.ndarray, "k d"]:
+    """Points around the best quarter of the rows in each output, at distances from a hundredth to a third of the box."""
+    generator, (lower, upper) = np.random.default_rng(seed), box
+    best = np.unique(np.argsort(-Y, axis=0, kind="stable")[: -(-len(Y) // 4)])
+    size = 10.0 ** generator.uniform(-2, -0.5, (count, 1))
+    moved = X[generator.choice(best, count)] + size * (upper - lower) * generator.standard_normal((count, X.shape[1]))
+    return np.clip(moved, lower, upper).astype(X.dtype)
+
+
+def _distinct_points(*parts: Float[np.ndarray, "k d"], count: int) -> Float[np.ndarray, "m d"]:
+    """The points of all parts, of the last in random order, `count` in all and none of them twice."""
+    *first, drawn = parts
     shuffled = drawn[np.random.default_rng(0).permutation(drawn.shape[0])]
-    every = np.concatenate([X, corners, shuffled.astype(X.dtype)])
+    every = np.concatenate([*first, shuffled.astype(first[0].dtype)])
     first = np.sort(np.unique(every, axis=0, return_index=True)[1])
     return every[first[:count]]
 
