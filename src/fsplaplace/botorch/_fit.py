@@ -103,7 +103,15 @@ def fit_surrogate(
         observed = weighted(observed, rows.weights)
         if settings.steps:
             model = train(
-                model if last is None else last.model, prior, observed, cover, rows.X, rows.y, key=train_key, steps=settings.steps, progress=False
+                model if last is None else last.model,
+                prior,
+                observed,
+                cover,
+                rows.X,
+                rows.y,
+                key=train_key,
+                steps=settings.steps,
+                progress=False,
             ).model
         count = rows.X.shape[0] + settings.num_context
         drawn = np.asarray(cover.sample(2 * (count + _NUM_GUARDS), key=points_key))

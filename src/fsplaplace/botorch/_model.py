@@ -259,7 +259,9 @@ class FSPModel(Model, FantasizeMixin):
         old = self._original_inputs()
         count = old.shape[-2]
         if self.batch_shape or self._outputs is not None:
-            raise UnsupportedError("FSPModel.updated: this is a model of fantasies or of some outputs; update the fitted one")
+            raise UnsupportedError(
+                "FSPModel.updated: this is a model of fantasies or of some outputs; update the fitted one"
+            )
         if train_X.shape[0] < count or not torch.equal(train_X[:count], old.to(train_X)):
             raise InputDataError(
                 f"FSPModel.updated: the first {count} rows of train_X are not those of this model; pass all data, old rows first"
@@ -269,7 +271,9 @@ class FSPModel(Model, FantasizeMixin):
             later = self._conditioned(train_X[count:], train_Y[count:], noise)
             if later is not None:
                 return later
-        transforms = {name: copy.deepcopy(getattr(self, name, None)) for name in ("input_transform", "outcome_transform")}
+        transforms = {
+            name: copy.deepcopy(getattr(self, name, None)) for name in ("input_transform", "outcome_transform")
+        }
         return FSPModel(train_X, train_Y, train_Yvar, **transforms, **self._options, last=self)
 
     def _conditioned(self, X: Tensor, Y: Tensor, Yvar: Tensor | None) -> "FSPModel | None":

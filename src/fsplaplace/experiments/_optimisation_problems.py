@@ -14,6 +14,8 @@ from jaxtyping import Array, Float
 from scipy.optimize import minimize
 from scipy.stats import qmc
 
+from fsplaplace.experiments._optimisation_names import PROBLEMS
+
 # The draw that makes the polynomial, the network and the initial state of the equation: one problem for all seeds.
 _DRAW = 0
 _GRID, _STEPS, _STEP = 64, 20_000, 1e-3
@@ -88,7 +90,8 @@ def _network() -> OptimisationProblem:
     """A d-256-256-1 tanh network with standard normal weights and biases; its largest value is looked for by many climbs."""
     dimension, generator = 10, np.random.default_rng(_DRAW)
     layers = [
-        (generator.normal(size=size), generator.normal(size=size[1])) for size in ((dimension, 256), (256, 256), (256, 1))
+        (generator.normal(size=size), generator.normal(size=size[1]))
+        for size in ((dimension, 256), (256, 256), (256, 1))
     ]
 
     def forward(x):
@@ -104,7 +107,9 @@ def _network() -> OptimisationProblem:
         slope = jax.jit(jax.value_and_grad(lambda x: -forward(x)))
         points = qmc.Sobol(dimension, rng=_DRAW).random(_SCATTERED)
         starts = points[np.argsort(-values(points))[:_CLIMBED]]
-        ends = [minimize(slope, start, jac=True, bounds=[(0, 1)] * dimension, method="L-BFGS-B").fun for start in starts]
+        ends = [
+            minimize(slope, start, jac=True, bounds=[(0, 1)] * dimension, method="L-BFGS-B").fun for start in starts
+        ]
     return OptimisationProblem(values, dimension, 10, 10, 20, -float(min(ends)))
 
 
@@ -146,8 +151,4 @@ def _uniformity(parameters: Float[Array, "4"]) -> Float[Array, ""]:
     return -jnp.var(weight * fields)
 
 
-_PROBLEMS = {
-    "Branin": _branin, "Hartmann": _hartmann, "Ackley": _ackley, "polynomial": _polynomial, "BNN draw": _network,
-    "PDE": _brusselator,
-}  # fmt: skip
-PROBLEMS = tuple(_PROBLEMS)
+_PROBLEMS = dict(zip(PROBLEMS, (_branin, _hartmann, _ackley, _polynomial, _network, _brusselator), strict=True))

@@ -35,15 +35,12 @@ from fsplaplace.botorch import FSPModel
 from fsplaplace.context import LatinHypercube, Uniform
 from fsplaplace.estimators import WeightedRows, weighted
 from fsplaplace.experiments._methods import keys, usual_mlp
+from fsplaplace.experiments._optimisation_names import AUTHORS, ENSEMBLE, GAMMA_GP, GP, LAPLACE, OURS, VARIATIONAL, VBLL
 from fsplaplace.host import padded_size
 from fsplaplace.likelihoods import Gaussian
 from fsplaplace.methods import FVI, MAP, Ensemble, WeightLaplace
 from fsplaplace.tuning import fit_prior
 
-OURS, AUTHORS = "FSP-Laplace", "FSP-Laplace, the paper's settings"
-GP, GAMMA_GP = "GP", "GP, gamma priors"
-SOBOL = "Sobol"
-SURROGATES = (OURS, AUTHORS, GP, GAMMA_GP, "Laplace", "FVI", "deep ensemble", "VBLL", SOBOL)
 # Functions drawn from posteriors that BoTorch has no Gaussian for; as many as the acquisition function's samples.
 _DRAWS = 128
 _WIDTHS = (50, 50)
@@ -70,7 +67,7 @@ def fit(
     if method in (GP, GAMMA_GP):
         return _gaussian_process(X, Y, gamma=method == GAMMA_GP)
     torch.manual_seed(seed)
-    if method == "VBLL":
+    if method == VBLL:
         return _last_layer(X, Y, int(settings["vbll_epochs"]))
     scale = Standardize(m=1)
     targets = scale(Y)[0].numpy()
@@ -161,9 +158,7 @@ def _with_rank(posterior: fsp.Posterior, rank: int) -> fsp.Posterior:
 def _fit_laplace(task, X, y, settings, seed):
     data, (network_key, fit_key) = _data(X, y), keys(seed, 2)
     model = fsp.as_model(usual_mlp(_WIDTHS, X.shape[1], 1, key=network_key))
-    method = WeightLaplace(
-        structure="kfac" if task in _KFAC else "diagonal", train=MAP(steps=int(settings["steps"]))
-    )
+    method = WeightLaplace(structure="kfac" if task in _KFAC else "diagonal", train=MAP(steps=int(settings["steps"])))
     return method.fit(model, data.rows.X, data.rows.y, data.likelihood, key=fit_key, progress=False)
 
 
@@ -185,7 +180,7 @@ def _fit_ensemble(task, X, y, settings, seed):
 
 
 _FITS: dict[str, Callable] = {
-    AUTHORS: _fit_authors, "Laplace": _fit_laplace, "FVI": _fit_fvi, "deep ensemble": _fit_ensemble,
+    AUTHORS: _fit_authors, LAPLACE: _fit_laplace, VARIATIONAL: _fit_fvi, ENSEMBLE: _fit_ensemble,
 }  # fmt: skip
 
 

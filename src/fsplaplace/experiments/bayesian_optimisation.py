@@ -1,92 +1,18 @@
 """Bayesian optimisation: six functions, maximised with one acquisition function and many surrogates."""
 
 import math
-import time
-import warnings
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-import torch
-from botorch.acquisition import qExpectedImprovement
-from botorch.optim import optimize_acqf
-from botorch.sampling.get_sampler import get_sampler
-from jaxtyping import Float
-from scipy.stats import qmc
 
 from fsplaplace.experiments import _figures
 from fsplaplace.experiments._experiment import Cell, Experiment, Outcome, Row, Summary
 from fsplaplace.experiments._methods import rounded
-from fsplaplace.experiments._optimisation_problems import PROBLEMS, OptimisationProblem, problem
-from fsplaplace.experiments._optimisation_surrogates import AUTHORS, GAMMA_GP, GP, OURS, SOBOL, SURROGATES, fit
+from fsplaplace.experiments._optimisation_names import AUTHORS, GAMMA_GP, GP, OURS, PROBLEMS, SOBOL, SURROGATES
 
-# The paper's acquisition function: samples of q-EI, and the effort of its optimisation.
-_SAMPLES, _RESTARTS, _RAW_SAMPLES, _MOST_ITERATIONS = 128, 2, 16, 10
-# The best of these runs first on every problem, so that an interrupted run can be read.
+# These run first on every problem, so that an interrupted run can be read.
 _FIRST = (SOBOL, GP, GAMMA_GP, OURS)
 _COLOURS = {OURS: _figures.RED, AUTHORS: "#E69F00", GP: _figures.BLUE, GAMMA_GP: "#56B4E9", SOBOL: _figures.GREY}
-
-
-def initial_points(task: OptimisationProblem, seed: int) -> Float[np.ndarray, "n d"]:
-    """Of a scrambled Sobol sequence."""
-    with warnings.catch_warnings():
-        # A number of points that is no power of two loses a balance that nothing here needs.
-        warnings.simplefilter("ignore", UserWarning)
-        return qmc.Sobol(task.dimension, rng=seed).random(task.num_initial)
-
-
-class Search:
-    """One run: points and values so far, and what the iterations took.
-
-    Args:
-        cell: problem, surrogate and seed.
-        settings: of the preset.
-    """
-
-    def __init__(self, cell: Cell, settings: Mapping[str, Any]):
-        self.cell, self.settings, self.task = cell, settings, problem(cell.task)
-        self.X = initial_points(self.task, cell.seed)
-        self.y = self.task.function(self.X)
-        self.seconds: list[float] = []
-        self._last = None
-
-    def step(self, number: int) -> None:
-        """Fit, ask, evaluate."""
-        began = time.process_time()
-        candidates = self._random(number) if self.cell.method == SOBOL else self._asked(number)
-        self.seconds.append(time.process_time() - began)
-        self.X = np.concatenate([self.X, candidates])
-        self.y = np.concatenate([self.y, self.task.function(candidates)])
-
-    def _random(self, number: int) -> Float[np.ndarray, "q d"]:
-        count = self.task.num_initial + (number + 1) * self.task.batch
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)
-            return qmc.Sobol(self.task.dimension, rng=self.cell.seed).random(count)[-self.task.batch :]
-
-    def _asked(self, number: int) -> Float[np.ndarray, "q d"]:
-        X, Y, seed = torch.tensor(self.X), torch.tensor(self.y)[:, None], 1000 * self.cell.seed + number
-        with warnings.catch_warnings():
-            # BoTorch's advice, and what fits of few rows say of themselves.
-            warnings.simplefilter("ignore")
-            torch.manual_seed(seed)
-            model = self._last = fit(
-                self.cell.method, self.cell.task, X, Y, self.settings, seed=self.cell.seed, last=self._last
-            )
-            sampler = get_sampler(model.posterior(X[:1]), torch.Size([_SAMPLES]), seed=seed)
-            improvement = qExpectedImprovement(model, best_f=Y.max(), sampler=sampler)
-            bounds = torch.stack([torch.zeros_like(X[0]), torch.ones_like(X[0])])
-            found, _ = optimize_acqf(
-                improvement, bounds, q=self.task.batch, num_restarts=_RESTARTS, raw_samples=_RAW_SAMPLES,
-                options={"maxiter": _MOST_ITERATIONS, "seed": seed},
-            )  # fmt: skip
-        return found.detach().numpy()
-
-    @property
-    def running_best(self) -> Float[np.ndarray, " i"]:
-        """Largest value before the first iteration and after each."""
-        best = np.maximum.accumulate(self.y)
-        return best[self.task.num_initial - 1 :: self.task.batch]
 
 
 class BayesianOptimisation(Experiment):
@@ -130,9 +56,7 @@ class BayesianOptimisation(Experiment):
     def cells(self, settings, seeds):
         others = min(seeds, int(settings.get("other_seeds", seeds)))
         methods = [method for method in _FIRST if method in settings["methods"]]
-        first = [
-            Cell(task, method, seed) for seed in range(seeds) for task in settings["tasks"] for method in methods
-        ]
+        first = [Cell(task, method, seed) for seed in range(seeds) for task in settings["tasks"] for method in methods]
         rest = [
             Cell(task, method, seed)
             for seed in range(others)
@@ -145,6 +69,9 @@ class BayesianOptimisation(Experiment):
         return [*early, *rest, *(cell for cell in first if cell.seed >= 5)]
 
     def run(self, cell, settings):
+        import fsplaplace.botorch  # noqa: F401 - names the extra that is missing
+        from fsplaplace.experiments._optimisation_search import Search
+
         search = Search(cell, settings)
         for number in range(int(settings.get("iterations", search.task.iterations))):
             search.step(number)
@@ -156,7 +83,10 @@ class BayesianOptimisation(Experiment):
             "median_seconds": float(np.median(search.seconds)),
             "seconds": float(np.mean(search.seconds)),
         }
-        curves = {"running_best": rounded(best, 8), "optimum": search.task.optimum, "seconds": rounded(search.seconds, 3)}
+        curves = {
+            "running_best": rounded(best, 8), "optimum": search.task.optimum, "batch": search.task.batch,
+            "seconds": rounded(search.seconds, 3),
+        }  # fmt: skip
         return Outcome((Row(cell.method, scores),), {}, curves)
 
     captions = {  # noqa: RUF012
@@ -209,22 +139,21 @@ def _compared(summary: Summary, task: str, others: tuple[str, ...]) -> float:
 
 def _draw(axis, task: str, outcomes: Mapping[Cell, Outcome]) -> None:
     """One panel: a line with a band for each surrogate."""
-    described = problem(task)
     for number, method in enumerate(SURROGATES):
-        runs = [outcome.curves["running_best"] for cell, outcome in outcomes.items() if cell.method == method]
-        if not runs:
+        found = [outcome.curves for cell, outcome in outcomes.items() if cell.method == method]
+        if not found:
             continue
-        values = np.array(runs)
-        known = math.isfinite(described.optimum)
-        values = described.optimum - values if known else values
+        optimum, runs = found[0]["optimum"], np.array([curves["running_best"] for curves in found])
+        values = runs if optimum is None else optimum - runs
         mean, error = values.mean(axis=0), values.std(axis=0, ddof=min(1, len(runs) - 1)) / len(runs) ** 0.5
-        count = described.batch * np.arange(values.shape[1])
+        count = found[0]["batch"] * np.arange(values.shape[1])
         colour = _COLOURS.get(method, f"C{number}")
-        axis.plot(count, mean, color=colour, lw=1.6 if method == OURS else 0.9, label=f"{method} ({len(runs)})", zorder=3)
+        axis.plot(
+            count, mean, color=colour, lw=1.6 if method == OURS else 0.9, label=f"{method} ({len(runs)})", zorder=3
+        )
         axis.fill_between(count, mean - error, mean + error, color=colour, alpha=0.15, lw=0)
-        if known:
-            axis.set_yscale("log")
-    axis.set(title=task, xlabel="evaluations", ylabel="regret" if math.isfinite(described.optimum) else "best value")
+        axis.set(ylabel="best value") if optimum is None else axis.set(ylabel="regret", yscale="log")
+    axis.set(title=task, xlabel="evaluations")
 
 
 EXPERIMENT = BayesianOptimisation()
