@@ -150,7 +150,7 @@ def _near_best(
     return np.clip(moved, lower, upper).astype(X.dtype)
 
 
-def _distinct_points(*parts: Float[np.ndarray, "k d"], count: int) -> Float[np.ndarray, "m d"]:
+def _distinct_points(*parts: Float[np.ndarray, "_ d"], count: int) -> Float[np.ndarray, "m d"]:
     """The points of all parts, of the last in random order, `count` in all and none of them twice."""
     *first, drawn = parts
     shuffled = drawn[np.random.default_rng(0).permutation(drawn.shape[0])]
