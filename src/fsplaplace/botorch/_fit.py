@@ -15,7 +15,7 @@ from jaxtyping import Float
 
 from fsplaplace.context import Faces, Halton, Mixture
 from fsplaplace.estimators import WeightedRows, kernel_by_name, weighted
-from fsplaplace.host import to_device
+from fsplaplace.host import padded_size, to_device
 from fsplaplace.laplace import Posterior, laplace
 from fsplaplace.likelihoods import Gaussian
 from fsplaplace.networks import as_model, mlp
@@ -33,8 +33,10 @@ _SHARE_NEAR_BEST = 0.25
 # ones, 1 / sqrt(width), the last layer does nearly all of it, and the features of 400 units are too few for 6 inputs (Hartmann,
 # 40 rows, prior as given: mean off by .05 of its standard deviation at candidates, not .14).
 _OUTPUT_WEIGHTS = 0.5
-# Numbers of directions that have programs of their own are multiples of this.
-_RANKS = 128
+# Numbers of context points, and of directions, that have programs of their own are multiples of this.
+_ROUND = 128
+# Numbers of rows that have are powers of two from the first to the second of these.
+_FEWEST_ROWS, _MOST_ROWS = 16, 512
 # Guard points: as many as `laplace` draws by itself.
 _NUM_GUARDS = 200
 # Noise that is looked for if it is unknown, in units of the targets: the start of `fit_prior`.
@@ -51,7 +53,7 @@ class Settings(NamedTuple):
         noise: standard deviation of the noise that belongs to `prior`.
         bounds: (2, d), the box in which the function is looked at.
         steps: of training; none by default, because the refined mean needs features only.
-        num_context: about so many context points.
+        num_context: context points besides the training inputs, at least.
         seed: decides network and points.
     """
 
@@ -96,7 +98,7 @@ def fit_surrogate(
         network_key, points_key, guard_key, train_key = jr.split(jr.key(settings.seed), 4)
         network = mlp(list(settings.network), prior=prior, context=cover, key=network_key)
         model = as_model(network if settings.steps else _balanced(network))
-        rows = WeightedRows(X, Y, np.ones(X.shape[0])).padded()
+        rows = _padded_rows(X, Y)
         observed = likelihood
         if likelihood.per_row:
             observed = Gaussian(_repeat_first(np.asarray(likelihood.scale), rows.X.shape[0]))
@@ -113,7 +115,7 @@ def fit_surrogate(
                 steps=settings.steps,
                 progress=False,
             ).model
-        count = rows.X.shape[0] + settings.num_context
+        count = -(-(X.shape[0] + settings.num_context) // _ROUND) * _ROUND
         drawn = np.asarray(cover.sample(2 * (count + _NUM_GUARDS), key=points_key))
         near = _near_best(X, Y, box, int(_SHARE_NEAR_BEST * settings.num_context), settings.seed)
         points = _distinct_points(X, _corners(box, settings.num_context), near, drawn, count=count + _NUM_GUARDS)
@@ -122,6 +124,15 @@ def fit_surrogate(
             guard_points=points[count:], missed_as_noise=True, key=guard_key,
         )  # fmt: skip
         return dataclasses.replace(_padded(posterior), likelihood=likelihood)
+
+
+def _padded_rows(X: Float[np.ndarray, "n d"], Y: Float[np.ndarray, "n m"]) -> WeightedRows:
+    """With copies of the first row that count for nothing: few numbers of rows, so that a loop compiles seldom."""
+    n = X.shape[0]
+    size = max(_FEWEST_ROWS, 1 << (n - 1).bit_length()) if n <= _MOST_ROWS else padded_size(n)
+    return WeightedRows(
+        _repeat_first(X, size), _repeat_first(Y, size), np.concatenate([np.ones(n), np.zeros(size - n)])
+    )
 
 
 def _balanced(network: eqx.Module) -> eqx.Module:
@@ -160,9 +171,9 @@ def _distinct_points(*parts: Float[np.ndarray, "_ d"], count: int) -> Float[np.n
 
 
 def _padded(posterior: Posterior) -> Posterior:
-    """With rows of zeros up to a multiple of `_RANKS`: the rank changes from fit to fit, the shapes seldom."""
+    """With rows of zeros up to a multiple of `_ROUND`: the rank changes from fit to fit, the shapes seldom."""
     rank = posterior.scale.shape[0]
-    more = -(-rank // _RANKS) * _RANKS - rank
+    more = -(-rank // _ROUND) * _ROUND - rank
     assert posterior.information is not None
     return dataclasses.replace(
         posterior,

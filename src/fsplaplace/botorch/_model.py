@@ -62,7 +62,8 @@ class FSPModel(Model, FantasizeMixin):
         bounds: (2, d), box of the transformed inputs that will be looked at; the unit cube by default, and at least the data.
         steps: of training. None by default: the features of the network at its start match the prior, and the mean is the
             mode of the linear model on them.
-        num_context: about so many points at which the prior is enforced, a quarter of them on faces and corners of the box.
+        num_context: points besides the data at which the prior is enforced, at least: on faces and corners of the box, around
+            the best rows, and throughout the box.
         seed: decides the network and the points.
         last: a model of the same problem with fewer rows: the search for the prior starts from its prior, training from its
             weights. See `updated`.
