@@ -1,19 +1,21 @@
 """From data to the posterior of a surrogate: prior, features, approximation, in programs that the next data set shares."""
 
 import dataclasses
+import itertools
 import warnings
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.random as jr
 import numpy as np
 from gpjax.kernels import AbstractKernel
 from jaxtyping import Float
 
-from fsplaplace.context import Faces, Halton, Mixture, Sampler
+from fsplaplace.context import Faces, Halton, Mixture
 from fsplaplace.estimators import WeightedRows, kernel_by_name, weighted
-from fsplaplace.host import to_device
+from fsplaplace.host import padded_size, to_device
 from fsplaplace.laplace import Posterior, laplace
 from fsplaplace.likelihoods import Gaussian
 from fsplaplace.networks import as_model, mlp
@@ -23,8 +25,18 @@ from fsplaplace.tuning import fit_prior
 
 # The share of context and guard points on faces and corners of the box, where acquisition functions have their optima.
 _SHARE_ON_FACES = 0.25
-# Fewer directions than this are not worth a program of their own.
-_SMALLEST_RANK = 128
+# All corners of the box are context points if they are at most this share of them.
+_SHARE_OF_CORNERS = 0.25
+# The share of context points around the best rows: candidates are looked for there.
+_SHARE_NEAR_BEST = 0.25
+# Weights of the last layer are uniform up to this, so that those of all layers move the function about as much. With the usual
+# ones, 1 / sqrt(width), the last layer does nearly all of it, and the features of 400 units are too few for 6 inputs (Hartmann,
+# 40 rows, prior as given: mean off by .05 of its standard deviation at candidates, not .14).
+_OUTPUT_WEIGHTS = 0.5
+# Numbers of context points, and of directions, that have programs of their own are multiples of this.
+_ROUND = 128
+# Numbers of rows that have are powers of two from the first to the second of these.
+_FEWEST_ROWS, _MOST_ROWS = 16, 512
 # Guard points: as many as `laplace` draws by itself.
 _NUM_GUARDS = 200
 # Noise that is looked for if it is unknown, in units of the targets: the start of `fit_prior`.
@@ -41,12 +53,12 @@ class Settings(NamedTuple):
         noise: standard deviation of the noise that belongs to `prior`.
         bounds: (2, d), the box in which the function is looked at.
         steps: of training; none by default, because the refined mean needs features only.
-        num_context: about so many context points.
+        num_context: context points besides the training inputs, at least.
         seed: decides network and points.
     """
 
     kernel: str | AbstractKernel = "matern52"
-    network: Sequence[int] = (100, 100)
+    network: Sequence[int] = (400,)
     prior: Prior | None = None
     noise: float | None = None
     bounds: Float[np.ndarray, "2 d"] | None = None
@@ -60,6 +72,7 @@ def fit_surrogate(
     Y: Float[np.ndarray, "n m"],
     variance: Float[np.ndarray, "n m"] | None,
     settings: Settings,
+    last: Posterior | None = None,
 ) -> Posterior:
     """The posterior of a surrogate in the dtype of X.
 
@@ -71,28 +84,41 @@ def fit_surrogate(
         Y: targets, about standardised.
         variance: of each target's noise if it is known.
         settings: see there.
+        last: the posterior of a smaller data set, in the same units: the search for the prior starts from its prior and nowhere
+            else, and training from its weights.
 
-    Time: `fit_prior` and `laplace`.
+    Time: `fit_prior` and `laplace`; with `last` a third to a half of the former.
     """
     with jax.enable_x64(X.dtype == np.float64):
-        prior, likelihood = _prior(X, Y, variance, settings)
-        lower, upper = _box(X, settings.bounds)
-        cover = Mixture([Halton(lower, upper), Faces(lower, upper)], weights=[1 - _SHARE_ON_FACES, _SHARE_ON_FACES])
+        prior, likelihood = _prior(X, Y, variance, settings, last)
+        box = _box(X, settings.bounds)
+        cover = Mixture([Halton(*box), Faces(*box)], weights=[1 - _SHARE_ON_FACES, _SHARE_ON_FACES])
         if not settings.network or min(settings.network) < 1:
             raise ValueError(f"FSPModel: network is {list(settings.network)}; pass at least one width, each 1 or more")
         network_key, points_key, guard_key, train_key = jr.split(jr.key(settings.seed), 4)
-        model = as_model(mlp(list(settings.network), prior=prior, context=cover, key=network_key))
-        rows = WeightedRows(X, Y, np.ones(X.shape[0])).padded()
+        network = mlp(list(settings.network), prior=prior, context=cover, key=network_key)
+        model = as_model(network if settings.steps else _balanced(network))
+        rows = _padded_rows(X, Y)
         observed = likelihood
         if likelihood.per_row:
             observed = Gaussian(_repeat_first(np.asarray(likelihood.scale), rows.X.shape[0]))
         observed = weighted(observed, rows.weights)
         if settings.steps:
             model = train(
-                model, prior, observed, cover, rows.X, rows.y, key=train_key, steps=settings.steps, progress=False
+                model if last is None else last.model,
+                prior,
+                observed,
+                cover,
+                rows.X,
+                rows.y,
+                key=train_key,
+                steps=settings.steps,
+                progress=False,
             ).model
-        count = rows.X.shape[0] + settings.num_context
-        points = _distinct_points(X, count + _NUM_GUARDS, cover, points_key)
+        count = -(-(X.shape[0] + settings.num_context) // _ROUND) * _ROUND
+        drawn = np.asarray(cover.sample(2 * (count + _NUM_GUARDS), key=points_key))
+        near = _near_best(X, Y, box, int(_SHARE_NEAR_BEST * settings.num_context), settings.seed)
+        points = _distinct_points(X, _corners(box, settings.num_context), near, drawn, count=count + _NUM_GUARDS)
         posterior = laplace(
             model, prior, observed, rows.X, rows.y, context_points=points[:count], include_training=False, mean="refined",
             guard_points=points[count:], missed_as_noise=True, key=guard_key,
@@ -100,19 +126,54 @@ def fit_surrogate(
         return dataclasses.replace(_padded(posterior), likelihood=likelihood)
 
 
-def _distinct_points(X: Float[np.ndarray, "n d"], count: int, cover: Sampler, key) -> Float[np.ndarray, "m d"]:
-    """The training inputs and points of the cover, `count` in all and none of them twice: corners are drawn again and again."""
-    drawn = np.asarray(cover.sample(2 * count, key=key))
-    drawn = drawn[np.random.default_rng(0).permutation(drawn.shape[0])]
-    both = np.concatenate([X, drawn])
-    first = np.sort(np.unique(both, axis=0, return_index=True)[1])
-    return both[first[:count]]
+def _padded_rows(X: Float[np.ndarray, "n d"], Y: Float[np.ndarray, "n m"]) -> WeightedRows:
+    """With copies of the first row that count for nothing: few numbers of rows, so that a loop compiles seldom."""
+    n = X.shape[0]
+    size = max(_FEWEST_ROWS, 1 << (n - 1).bit_length()) if n <= _MOST_ROWS else padded_size(n)
+    return WeightedRows(
+        _repeat_first(X, size), _repeat_first(Y, size), np.concatenate([np.ones(n), np.zeros(size - n)])
+    )
+
+
+def _balanced(network: eqx.Module) -> eqx.Module:
+    """The network with a last layer as large as `_OUTPUT_WEIGHTS` says."""
+    weight = network.layers[-1].weight  # pyright: ignore[reportAttributeAccessIssue] - an MLP of `mlp`
+    larger = _OUTPUT_WEIGHTS * weight.shape[1] ** 0.5 * weight
+    return eqx.tree_at(lambda tree: tree.layers[-1].weight, network, larger)
+
+
+def _corners(box: tuple[np.ndarray, np.ndarray], num_context: int) -> Float[np.ndarray, "c d"]:
+    """All corners, or none if there are too many of them."""
+    lower, upper = box
+    if 2.0 ** len(lower) > _SHARE_OF_CORNERS * num_context:
+        return lower[None][:0]
+    return np.array(list(itertools.product(*zip(lower, upper, strict=True))), lower.dtype)
+
+
+def _near_best(
+    X: Float[np.ndarray, "n d"], Y: Float[np.ndarray, "n m"], box: tuple[np.ndarray, np.ndarray], count: int, seed: int
+) -> Float[np.ndarray, "k d"]:
+    """Points around the best quarter of the rows in each output, at distances from a hundredth to a third of the box."""
+    generator, (lower, upper) = np.random.default_rng(seed), box
+    best = np.unique(np.argsort(-Y, axis=0, kind="stable")[: -(-len(Y) // 4)])
+    size = 10.0 ** generator.uniform(-2, -0.5, (count, 1))
+    moved = X[generator.choice(best, count)] + size * (upper - lower) * generator.standard_normal((count, X.shape[1]))
+    return np.clip(moved, lower, upper).astype(X.dtype)
+
+
+def _distinct_points(*parts: Float[np.ndarray, "_ d"], count: int) -> Float[np.ndarray, "m d"]:
+    """The points of all parts, of the last in random order, `count` in all and none of them twice."""
+    *first, drawn = parts
+    shuffled = drawn[np.random.default_rng(0).permutation(drawn.shape[0])]
+    every = np.concatenate([*first, shuffled.astype(first[0].dtype)])
+    first = np.sort(np.unique(every, axis=0, return_index=True)[1])
+    return every[first[:count]]
 
 
 def _padded(posterior: Posterior) -> Posterior:
-    """With rows of zeros up to a power of two: the rank changes from fit to fit, the shapes seldom."""
+    """With rows of zeros up to a multiple of `_ROUND`: the rank changes from fit to fit, the shapes seldom."""
     rank = posterior.scale.shape[0]
-    more = max(_SMALLEST_RANK, 1 << (rank - 1).bit_length()) - rank
+    more = -(-rank // _ROUND) * _ROUND - rank
     assert posterior.information is not None
     return dataclasses.replace(
         posterior,
@@ -121,7 +182,7 @@ def _padded(posterior: Posterior) -> Posterior:
     )
 
 
-def _prior(X, Y, variance, settings: Settings) -> tuple[Prior, Gaussian]:
+def _prior(X, Y, variance, settings: Settings, last: Posterior | None) -> tuple[Prior, Gaussian]:
     """Prior and noise: given, or those of the highest evidence under weak hyper-priors."""
     n, m = Y.shape
     scale = np.full(m, _NOISE if settings.noise is None else settings.noise) if variance is None else np.sqrt(variance)
@@ -130,6 +191,10 @@ def _prior(X, Y, variance, settings: Settings) -> tuple[Prior, Gaussian]:
         return settings.prior, likelihood
     kernel = kernel_by_name(settings.kernel, X.shape[1], ard=True)
     prior = Prior(kernel if m == 1 else [kernel] * m, num_outputs=m)
+    warm = last is not None and last.prior.num_outputs == m
+    if warm:
+        prior = last.prior
+        likelihood = last.likelihood if variance is None else likelihood
     if n < 2 or not np.any(np.ptp(Y, axis=0) > 0):
         return prior, likelihood
     with warnings.catch_warnings():
@@ -137,7 +202,8 @@ def _prior(X, Y, variance, settings: Settings) -> tuple[Prior, Gaussian]:
         warnings.filterwarnings("ignore", message="fit_prior: these parameters ended at a bound", category=UserWarning)
         fitted = fit_prior(
             prior, X, Y, likelihood, key=jr.key(settings.seed), ard=True, standard_errors=False,
-            fit_noise=variance is None and settings.noise is None,
+            fit_noise=variance is None and settings.noise is None, restarts=1 if warm else 3,
+            start="prior" if warm else "data",
         )  # fmt: skip
     assert isinstance(fitted.likelihood, Gaussian)
     return fitted.prior, fitted.likelihood

@@ -9,7 +9,7 @@ import dataclasses
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from gpytorch.constraints import GreaterThan
 from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
 from linear_operator import to_linear_operator
+from scipy.stats import chi2
 from torch import Tensor
 
 from fsplaplace import io
@@ -36,6 +37,9 @@ from fsplaplace.prior import Prior
 
 # GPyTorch wants a bound below the noise variance; BoTorch's own hides noise that is really there.
 _SMALLEST_NOISE = 1e-10
+# New rows are taken as they come while their surprise is within this share of its distribution, and rows since the last fit
+# have not grown by this factor: hyper-parameters move with the logarithm of the number of rows.
+_USUAL, _GROWTH = 0.95, 1.5
 
 
 class FSPModel(Model, FantasizeMixin):
@@ -58,10 +62,14 @@ class FSPModel(Model, FantasizeMixin):
         bounds: (2, d), box of the transformed inputs that will be looked at; the unit cube by default, and at least the data.
         steps: of training. None by default: the features of the network at its start match the prior, and the mean is the
             mode of the linear model on them.
-        num_context: about so many points at which the prior is enforced, a quarter of them on faces and corners of the box.
+        num_context: points besides the data at which the prior is enforced, at least: on faces and corners of the box, around
+            the best rows, and throughout the box.
         seed: decides the network and the points.
+        last: a model of the same problem with fewer rows: the search for the prior starts from its prior, training from its
+            weights. See `updated`.
 
-    Time of the constructor: that of `fit_prior` and `laplace`, seconds; compiled programs are shared by data sets of similar size.
+    Time of the constructor: that of `fit_prior` and `laplace`, about a second; compiled programs are shared by data sets of
+    similar size, so that only the first of a loop takes longer.
 
     Example:
         >>> model = FSPModel(train_X, train_Y)  # doctest: +SKIP
@@ -78,13 +86,14 @@ class FSPModel(Model, FantasizeMixin):
         input_transform: torch.nn.Module | None = None,
         outcome_transform: OutcomeTransform | str | None = "standardize",
         kernel: str | AbstractKernel = "matern52",
-        network: Sequence[int] = (100, 100),
+        network: Sequence[int] = (400,),
         prior: Prior | None = None,
         noise: float | None = None,
         bounds: Tensor | None = None,
         steps: int = 0,
         num_context: int = 400,
         seed: int = 0,
+        last: "FSPModel | None" = None,
     ):
         super().__init__()
         _check_data(train_X, train_Y, train_Yvar)
@@ -105,8 +114,15 @@ class FSPModel(Model, FantasizeMixin):
             steps, num_context, seed,
         )  # fmt: skip
         posterior = fit_surrogate(
-            _numpy(inputs), _numpy(targets), None if variance is None else _numpy(variance), settings
-        )
+            _numpy(inputs), _numpy(targets), None if variance is None else _numpy(variance), settings,
+            None if last is None else last.fitted,
+        )  # fmt: skip
+        # What the next model of a loop is built with.
+        self._options = {
+            "kernel": kernel, "network": network, "prior": prior, "noise": noise, "bounds": bounds, "steps": steps,
+            "num_context": num_context, "seed": seed,
+        }  # fmt: skip
+        self._fitted_rows = train_X.shape[0]
         self.train_inputs = (train_X,)
         self.train_targets = targets.squeeze(-1) if targets.shape[-1] == 1 else targets.mT
         self._outputs: list[int] | None = None
@@ -214,6 +230,73 @@ class FSPModel(Model, FantasizeMixin):
         conditioned.train_inputs = (joined,)
         conditioned.eval()
         return conditioned
+
+    @checked
+    def updated(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        train_Yvar: Tensor | None = None,
+        *,
+        refit: Literal["every", "condition"] = "every",
+    ) -> "FSPModel":
+        r"""The model of the next iteration: with the same options, given all data so far.
+
+        Args:
+            train_X: inputs, (n + k, d), the n rows of this model first.
+            train_Y: targets, (n + k, m).
+            train_Yvar: as in the constructor.
+            refit: "every": a new fit that starts from this one. "condition": the k new rows are added in closed form as long as
+                the data say that the prior is still right; a new fit if their $\chi^2 = r^\top C^{-1} r$, with residuals r and
+                predictive covariance C, is outside 95 % of its distribution, or if the rows are half as many again as at the last
+                fit.
+
+        Time: "every" about half that of a first fit; "condition" that of `condition_on_observations` if that is enough.
+
+        Example:
+            >>> model = model.updated(torch.cat([X, X_new]), torch.cat([Y, Y_new]), refit="condition")  # doctest: +SKIP
+        """
+        _check_data(train_X, train_Y, train_Yvar)
+        old = self._original_inputs()
+        count = old.shape[-2]
+        if self.batch_shape or self._outputs is not None:
+            raise UnsupportedError(
+                "FSPModel.updated: this is a model of fantasies or of some outputs; update the fitted one"
+            )
+        if train_X.shape[0] < count or not torch.equal(train_X[:count], old.to(train_X)):
+            raise InputDataError(
+                f"FSPModel.updated: the first {count} rows of train_X are not those of this model; pass all data, old rows first"
+            )
+        if refit == "condition" and train_X.shape[0] > count:
+            noise = None if train_Yvar is None else train_Yvar[count:]
+            later = self._conditioned(train_X[count:], train_Y[count:], noise)
+            if later is not None:
+                return later
+        transforms = {
+            name: copy.deepcopy(getattr(self, name, None)) for name in ("input_transform", "outcome_transform")
+        }
+        return FSPModel(train_X, train_Y, train_Yvar, **transforms, **self._options, last=self)
+
+    def _conditioned(self, X: Tensor, Y: Tensor, Yvar: Tensor | None) -> "FSPModel | None":
+        """The model given new rows in closed form; None if they call for a new fit."""
+        if X.shape[0] + self._original_inputs().shape[-2] >= _GROWTH * self._fitted_rows:
+            return None
+        with torch.no_grad():
+            inputs, targets, noise = self.transform_inputs(X), Y, Yvar
+            if hasattr(self, "outcome_transform"):
+                targets, noise = self.outcome_transform(Y=Y, Yvar=Yvar, X=inputs)
+            known = moments(self.process_at(inputs), self.known(), inputs, missed_as_noise=self._missed_as_noise)
+            variance = self._noise_of(True if noise is None else noise, self.process_at(inputs)).flatten(-2)
+            lower = torch.linalg.cholesky(known.covariance + torch.diag_embed(variance))
+            residual = (targets - known.mean).flatten(-2)[:, None]
+            surprise = torch.linalg.solve_triangular(lower, residual, upper=False).square().sum()
+        smallest, largest = chi2.interval(_USUAL, residual.shape[0])
+        if not smallest <= float(surprise) <= largest:
+            return None
+        later = self.condition_on_observations(X, Y, noise)
+        joined = torch.cat([self.train_targets, targets.squeeze(-1) if targets.shape[-1] == 1 else targets.mT], dim=-1)
+        later.train_targets = joined
+        return later
 
     @checked
     def subset_output(self, idcs: list[int]) -> "FSPModel":

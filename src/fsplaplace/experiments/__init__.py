@@ -27,6 +27,7 @@ _MODULES = {
     "uci-gap": "uci_gap",
     "mnist": "mnist",
     "fashion-mnist": "fashion_mnist",
+    "bayesian-optimisation": "bayesian_optimisation",
 }
 
 

@@ -12,7 +12,19 @@ from typing import Any
 
 from fsplaplace.host import write_atomically
 
-_PACKAGES = ("fsplaplace", "jax", "jaxlib", "equinox", "gpjax", "optax", "numpy", "scipy", "scikit-learn")
+_PACKAGES = (
+    "fsplaplace",
+    "jax",
+    "jaxlib",
+    "equinox",
+    "gpjax",
+    "optax",
+    "numpy",
+    "scipy",
+    "scikit-learn",
+    "torch",
+    "botorch",
+)
 
 
 class ResultFormatError(ValueError):

@@ -66,6 +66,7 @@ def fit_prior(
     ard: bool = False,
     fit_noise: bool = True,
     restarts: int = 3,
+    start: Literal["data", "prior"] = "data",
     exact_rows: int = 1500,
     batch_size: int = 500,
     steps: int = 300,
@@ -105,6 +106,8 @@ def fit_prior(
         fit_noise: False keeps the Gaussian likelihood's scale.
         restarts: number of starts: from the data, from the prior's own values, then random ones around the first. With
             more than 300 rows they run on 300 of them, and the best continues on all.
+        start: the first of the starts, before the other: with `restarts=1` and "prior" a prior that was fitted to fewer rows is
+            brought up to date in a third of the time.
         exact_rows: up to this many rows all rows are used at once, with L-BFGS; beyond it Adam takes `steps` steps on
             random subsets of `batch_size` rows.
         alpha_epsilon: see `dirichlet_labels`.
@@ -143,7 +146,7 @@ def fit_prior(
             prior, data, noise_scale, counts, shared_constant=not isinstance(likelihood, Gaussian) and data.y.shape[1] > 1,
             hyperpriors=hyperpriors, ard=ard, key=as_key(key), restarts=restarts,
             subsets=None if exact else _Subsets(exact_rows, batch_size, steps), standard_errors=standard_errors,
-            progress=progress,
+            own_first=start == "prior", progress=progress,
         )  # fmt: skip
     space, vector = found.space, found.vector
     fitted = space.fitted(vector[: space.size], found.at_best.mean, prior)
@@ -301,7 +304,7 @@ class _Maximum(NamedTuple):
 @in_float64
 def _maximum(
     prior: Prior, data: DistinctRows, noise_scale, counts: Float[np.ndarray, "n c"] | None, *, shared_constant: bool, hyperpriors: bool, ard: bool,
-    key: PRNGKeyArray, restarts: int, subsets: _Subsets | None, standard_errors: bool, progress: bool,
+    key: PRNGKeyArray, restarts: int, subsets: _Subsets | None, standard_errors: bool, own_first: bool, progress: bool,
 ) -> _Maximum:  # fmt: skip
     """Search from several starts; on all rows, or with `subsets` on some of them at a time."""
     known = set_up(
@@ -321,7 +324,7 @@ def _maximum(
     with progress_bar(
         "prior, climbs", total=_num_climbs(known, restarts, tie, subsets is None), show=progress
     ) as report:
-        starts = _starts(start, given, box, restarts, key)
+        starts = _starts(start, given, box, restarts, key, own_first=own_first)
         apart = counts is None or problem.num_rows >= _LABELS_PER_LENGTHSCALE * sum(map(len, known.lengthscales))
         search = _search(known, starts, tie, key, subsets is None, _reporting_climb(report), try_apart=apart)
     best, tied = search.best, search.tied
@@ -361,11 +364,11 @@ def _maximum(
     )
 
 
-def _starts(start, given, box: Box, count: int, key: PRNGKeyArray) -> list[np.ndarray]:
-    """From the data, from the caller, and random ones."""
+def _starts(start, given, box: Box, count: int, key: PRNGKeyArray, *, own_first: bool) -> list[np.ndarray]:
+    """From the data, from the caller (or in the other order), and random ones around the data's."""
     generator = host_generator(key)
     random = [box.clip(start + box.unit * generator.normal(size=start.size)) for _ in range(max(0, count - 2))]
-    return [start, given, *random][:count]
+    return [*((given, start) if own_first else (start, given)), *random][:count]
 
 
 Climb = Callable[[TiedProblem, np.ndarray, Box], Optimum]
