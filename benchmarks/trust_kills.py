@@ -27,7 +27,7 @@ from safetensors import SafetensorError, safe_open
 
 # Kills of each kind, together 500, and the longest wait before the kill in seconds: about one round of the work.
 # Those that compute come first: GPJax starts JAX when it is imported, and a fork of a process that has done so cannot compute.
-KILLS = {"checkpoint": (40, 0.6), "fit": (20, 0.5), "save": (270, 0.02), "reproduce": (170, 0.15)}
+KILLS = {"checkpoint": (40, 0.6), "fit": (10, 0.5), "save": (275, 0.02), "reproduce": (175, 0.15)}
 _NEEDED = (
     "equinox",
     "optax",

@@ -165,7 +165,7 @@ def _saying_what_is_not_finite(problem: Problem) -> Iterator[None]:
     try:
         yield
     except np.linalg.LinAlgError as error:
-        problem.model.check_outputs(problem.context, argument="the context points, which X is among")
+        problem.model.check_outputs(problem.context, argument="the context points")
         raise FloatingPointError(
             f"laplace: a matrix cannot be decomposed ({error}); check the sizes of the kernel's variance, the noise and y, or run "
             "in float64"
