@@ -366,7 +366,10 @@ def test_the_plan_counts_all_rows(small):
         (CURVATURES, "pass a list"),
         ([(X2, Y2)], "pass a list, each an Observation"),
         ([fsp.Observation(X2, Y2[:4], Gaussian(0.1), of=ops.partial(0))], "partial"),
-        ([fsp.Observation(X2, np.zeros((30, 3)), Gaussian(0.1), of=ops.partial(0))], "needs 3 for this y"),
+        (
+            [fsp.Observation(X2, np.zeros((30, 3)), Gaussian(0.1), of=ops.partial(0))],
+            r"partial\(0\) has 1 outputs, but Gaussian needs 3 for this y; change the operator",
+        ),
         ([fsp.Observation(np.zeros((3, 2)), np.zeros(3), Gaussian(0.1), of=ops.partial(0))], "shape"),
         (
             [fsp.Observation(X2, Y2, Gaussian(0.1), of=ops.average(lambda x: x + 1, lambda x: x - 1, nodes=4))],
@@ -401,6 +404,11 @@ def test_what_cannot_be_observed_is_said(small):
                 fsp.Observation([[0.0], [1.5], [1.9]], np.zeros(3), Gaussian(0.1), of=ops.average(lambda x: x - 0.3, lambda x: x + 0.3)),
             ],
         )  # fmt: skip
+    twice = fsp.Observation([[0.5], [0.0], [0.5]], [0.0, 0.0, 1.0], Gaussian(1e-6), of=ops.partial(0))
+    with pytest.warns(
+        UserWarning, match=r"also\[0\] \(partial\(0\)\): rows 0 and 2 have the same input, but targets 1 apart"
+    ):
+        fsp.laplace(model, prior, Gaussian(0.1), None, also=[twice], context_points=POINTS)
     found = [str(each.message) for each in said if "outside the context region" in str(each.message)]
     assert len(found) == 2
     assert "also[0] (partial(0)): 1 of 2 inputs" in found[0]

@@ -64,9 +64,9 @@ KINDS = [
 ]
 
 
-def dense_mode():
+def dense_mode(kinds):
     """The mode and the precision in the space of the weights, by Newton's method on the sum of all densities."""
-    seen = [(rows(X, order, outputs), likelihood, y) for _, order, outputs, likelihood, y in KINDS]
+    seen = [(rows(X, order, outputs), likelihood, y) for _, order, outputs, likelihood, y in kinds]
 
     def objective(w):
         fits = sum(jnp.sum(likelihood.log_prob(row @ w, jnp.asarray(y))) for row, likelihood, y in seen)
@@ -84,10 +84,10 @@ def dense_mode():
     return np.asarray(w), np.eye(12) + sum(np.einsum("nka,nkl,nlb->ab", row, H, row) for row, H in curved), value(w)
 
 
-@pytest.mark.parametrize("form", ["covariance", "precision"])
-def test_every_likelihood_through_an_operator_all_at_once(x64, form):
-    weights, precision, objective = dense_mode()
-    also = [fsp.Observation(X, y, likelihood, of=of) for of, _, _, likelihood, y in KINDS]
+@pytest.mark.parametrize(("form", "kinds"), [("covariance", KINDS), ("precision", KINDS[1:3])])
+def test_every_likelihood_through_an_operator_all_at_once(x64, form, kinds):
+    weights, precision, objective = dense_mode(kinds)
+    also = [fsp.Observation(X, y, likelihood, of=of) for of, _, _, likelihood, y in kinds]
     # The precision form has the network's own mean, so it starts at the mode.
     model = fsp.as_model((linear, jnp.asarray(weights if form == "precision" else np.zeros(12))))
     exactly = {"rtol": 1e-13, "delta": 1e-15, "mean": "refined"} if form == "covariance" else {}

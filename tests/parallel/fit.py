@@ -56,7 +56,7 @@ def fit(mesh: bool) -> dict[str, np.ndarray]:
 
 
 def train(mesh: bool, checkpoint: str) -> dict[str, np.ndarray]:
-    """50 steps on batches of 17 and 21 context points; and the same, stopped on one device half-way and taken up again."""
+    """50 steps on batches of 17 and 21 context points, with 9 slopes; and the same, stopped on one device half-way and taken up again."""
     import jax.random as jr
     from gpjax.kernels import RBF
 
@@ -73,6 +73,7 @@ def train(mesh: bool, checkpoint: str) -> dict[str, np.ndarray]:
     def run(**options):
         trained = fsp.train(
             model, prior, fsp.likelihoods.Gaussian(0.1), context, X, np.sin(3 * X[:, 0]), key=jr.key(1), steps=50,
+            also=[fsp.Observation(X[:9], 3 * np.cos(3 * X[:9, 0]), fsp.likelihoods.Gaussian(0.3), of=fsp.operators.partial(0))],
             batch_size=17, num_context=21, progress=False, **options,
         )  # fmt: skip
         return np.asarray(trained.model.weights)

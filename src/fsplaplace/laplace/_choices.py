@@ -113,6 +113,8 @@ OTHER_NOISE = 1.1
 # Rows held out to judge what the exact process cannot, being given 1,000 of many targets: 500 tell means and noises apart by
 # hundredths of a nat, and a tenth of the rows is not missed in training.
 MOST_HELD_OUT = 500
+# Standard deviations of their difference from which two targets of one input contradict each other.
+CONTRADICTION = 10.0
 # Noise variance over the smallest from which a row says nothing.
 UNTELLING = 1e8
 

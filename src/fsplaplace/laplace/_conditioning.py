@@ -174,7 +174,7 @@ def _few_step(data: _Whitened, before: Float[Array | np.ndarray, "r r"]) -> tupl
     half = solve_triangular(root, data.residual, lower=True)
     step = solve_triangular(root, half, lower=True, trans=1) @ features
     inner = solve_triangular(root, solve_triangular(root + identity, features, lower=True), lower=True, trans=1)
-    turn = before - (before @ features.T) @ inner
+    turn = jnp.asarray(before) - (before @ features.T) @ inner
     return step, turn, data.log_normaliser - 0.5 * half @ half - _half_log_determinant(root)
 
 
@@ -191,7 +191,7 @@ def _many_step(data: _Whitened, before: Float[Array | np.ndarray, "r r"]) -> tup
 
 def _turned(before: Float[Array | np.ndarray, "r r"], root: Float[Array, "r r"]) -> Float[Array, "r r"]:
     r"""$T R^{-\top}$, by one triangular solve."""
-    return solve_triangular(root, before.T, lower=True).T
+    return solve_triangular(root, jnp.asarray(before).T, lower=True).T
 
 
 def _half_log_determinant(root):

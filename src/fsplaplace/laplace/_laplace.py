@@ -14,7 +14,7 @@ from fsplaplace.host import one_blas_thread, ready_to_compute, resolve_budget
 from fsplaplace.laplace._choices import Options, num_training
 from fsplaplace.laplace._covariance_form import covariance_form
 from fsplaplace.laplace._data import Rows, check_rows, first_rows
-from fsplaplace.laplace._observed import all_inputs, observe, warn_if_outside
+from fsplaplace.laplace._observed import all_inputs, observe, warn_if_contradictory, warn_if_outside
 from fsplaplace.laplace._posterior import Posterior
 from fsplaplace.laplace._precision_form import precision_form
 from fsplaplace.laplace._problem import Problem, default_context, default_guards, distinct, with_training
@@ -143,6 +143,8 @@ def laplace(
     guards = _checked(model, guard_points, data, "guard_points") if given else default_guards(points, data, key)
     for kind in observed:
         warn_if_outside(kind, enforced)
+        if also:
+            warn_if_contradictory(kind)
     budget = resolve_budget(memory_budget)
     problem = Problem(model, prior, likelihood, observed, data, points, guards, given, budget, data_share)
     with one_blas_thread(), _saying_what_is_not_finite(problem):

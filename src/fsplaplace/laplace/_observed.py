@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from fsplaplace.host import in_float64, to_device
+from fsplaplace.laplace import _choices
 from fsplaplace.laplace._data import Part, Rows, read_rows
 from fsplaplace.likelihoods import Likelihood, Noise
 from fsplaplace.networks import Model, PointFunction
@@ -154,6 +155,32 @@ def warn_if_outside(kind: Observed, points: Float[np.ndarray, "m ..."]) -> None:
         warnings.warn(
             f"laplace: {kind.name}: {int(np.sum(outside))} of {len(inputs)} inputs lie, or reach, outside the context region, where "
             "the prior is not enforced; pass context_points that cover them",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
+def warn_if_contradictory(kind: Observed) -> None:
+    """Say if targets of one input differ by more than their noise explains: the posterior is sure of their mean, which no datum has."""
+    part = kind.data.held()
+    if kind.noise is None or part.inputs.shape[0] < kind.data.num_rows:
+        return
+    inputs, targets = part.inputs.reshape(len(part.inputs), -1), np.asarray(part.targets, np.float64)
+    variance = np.broadcast_to(kind.noise.variance, (len(inputs), kind.num_outputs))
+    order = np.lexsort(inputs.T)
+    same = np.all(inputs[order[1:]] == inputs[order[:-1]], axis=1)
+    if not np.any(same):
+        return
+    one, other = order[:-1][same], order[1:][same]
+    apart = np.abs(targets[one] - targets[other]).reshape(len(one), -1)
+    expected = np.sqrt(variance[one] + variance[other])
+    if np.any(clash := apart > _choices.CONTRADICTION * expected):
+        worst = int(np.argmax(np.max(np.where(clash, apart / expected, 0.0), axis=1)))
+        first, second = sorted((int(one[worst]), int(other[worst])))
+        warnings.warn(
+            f"laplace: {kind.name}: rows {first} and {second} have the same input, but targets {np.max(apart[worst]):.3g} apart with "
+            f"noise of standard deviation {np.sqrt(np.min(variance[first])):.3g}: they contradict each other; remove one, or state "
+            "the noise that they have",
             UserWarning,
             stacklevel=4,
         )

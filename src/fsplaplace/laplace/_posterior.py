@@ -185,8 +185,9 @@ class Posterior(eqx.Module):
             likelihood: of these targets; the posterior's own by default. Predictions keep the posterior's.
             of: what was observed of the function, as in `predict`; then the likelihood must be given, in its units.
 
-        Time $O(n q r (p + r) + r^3)$, memory $O(n q (r + p) + r^2)$: the directions are shared with the posterior before. Under a
-        millisecond or two for ten rows and a hundred directions, once compiled.
+        Time $O(n q r (p + r))$ with Gaussian noise and fewer targets than directions, else with $r^3$ more; memory
+        $O(n q (r + p) + r^2)$: the directions are shared with the posterior before. About a millisecond for ten rows and a
+        hundred directions, once compiled.
 
         Example:
             >>> later = posterior.condition(X_new, y_new)  # doctest: +SKIP

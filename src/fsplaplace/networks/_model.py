@@ -145,6 +145,11 @@ class Model(eqx.Module):
         r"""The network seen through an operator: outputs $L[f(\cdot, w)](x)$ of the same weights w."""
         return Model(self.params, (self.frozen, operator), Through(self.call, operator.name), self.name, self.origin)
 
+    @property
+    def operator_name(self) -> str | None:
+        """The operator that the network is seen through, for messages; None if there is none."""
+        return self.call.name if isinstance(self.call, Through) else None
+
     def check_inputs(self, x: ArrayLike, *, argument: str = "X") -> Float[Array, "n ..."]:
         """Inputs in the weights' dtype, or an error that says what is wrong with them."""
         checked = Model.check_on_host(self, x, argument=argument)

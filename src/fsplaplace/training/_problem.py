@@ -82,9 +82,10 @@ def check_widths(model: Model, prior: Prior | None, likelihood: Likelihood, X, t
         )
     wanted = likelihood.num_outputs(targets)
     if wanted is not None and wanted != width:
+        operator = model.operator_name
+        seen, change = (model.name, "the network's last layer") if operator is None else (operator, "the operator")
         raise ValueError(
-            f"{model.name} has {width} outputs, but {type(likelihood).__name__} needs {wanted} for this y; change the network's "
-            "last layer or the shape of y"
+            f"{seen} has {width} outputs, but {type(likelihood).__name__} needs {wanted} for this y; change {change} or the shape of y"
         )
     if isinstance(X, Tracer) or isinstance(targets, Tracer):
         return
