@@ -115,7 +115,7 @@ class ImageTable(Experiment):
     }
 
     def __init__(self):
-        self.published = tuple(
+        type(self).published = tuple(
             Published(self.dataset, method, score, *value)
             for score, values in self.printed.items()
             for method, value in zip(_COLUMNS, values, strict=True)
@@ -273,7 +273,7 @@ def _choose_prior(work: _Work, sampler: fsp.context.Sampler) -> _Choice:
     """
     settings, images = work.settings, work.images
     few = slice(None, int(settings["prior_images"]))
-    kernel = RBF(lengthscale=10.0, variance=4.0)
+    kernel = _rbf(10.0, 4.0)
     fitted = fit_prior(
         fsp.Prior(kernel, num_outputs=NUM_CLASSES), images.X[few], images.y[few], _LIKELIHOOD, key=work.keys[1],
         restarts=1, standard_errors=False,
@@ -284,7 +284,7 @@ def _choose_prior(work: _Work, sampler: fsp.context.Sampler) -> _Choice:
     }
 
     def prior(variance: float) -> fsp.Prior:
-        return fsp.Prior(RBF(lengthscale=length, variance=variance), num_outputs=NUM_CLASSES)
+        return fsp.Prior(_rbf(length, variance), num_outputs=NUM_CLASSES)
 
     scores, steps = {}, int(settings["choice_steps"])
     for variance in settings["variances"] if len(settings["variances"]) > 1 else ():
@@ -299,6 +299,10 @@ def _choose_prior(work: _Work, sampler: fsp.context.Sampler) -> _Choice:
         "by": "validation log-likelihood less the entropy missing on foreign validation images",
     }  # fmt: skip
     return _Choice(prior(best), record)
+
+
+def _rbf(lengthscale: Any, variance: Any) -> RBF:
+    return RBF(lengthscale=lengthscale, variance=variance)
 
 
 def _foreign_valid(work: _Work) -> Float[np.ndarray, "k h w c"]:
@@ -383,7 +387,7 @@ def _sparse_gp(work: _Work) -> Outcome:
         **{name: part.reshape(len(part), -1) for name, part in images._asdict().items() if not name.startswith("y")}
     )
     fitted = fit_prior(
-        fsp.Prior(RBF(lengthscale=10.0, variance=4.0), num_outputs=NUM_CLASSES), flat.X[few], images.y[few], _LIKELIHOOD,
+        fsp.Prior(_rbf(10.0, 4.0), num_outputs=NUM_CLASSES), flat.X[few], images.y[few], _LIKELIHOOD,
         key=work.keys[1], restarts=1, standard_errors=False,
     )  # fmt: skip
     network = fsp.as_model((_linear, np.zeros((flat.X.shape[1], NUM_CLASSES), np.float32)))
