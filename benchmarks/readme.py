@@ -136,7 +136,63 @@ def growth_table() -> str:
     return markdown_table(["rows", "rank", "seconds", "MiB"], body)
 
 
+def image_priors_table() -> str:
+    """Evidence of priors over images; empty before the benchmark has run."""
+    path = ROOT / "benchmarks/results/image_priors.json"
+    if not path.exists():
+        return "Not run yet."
+    record = json.loads(path.read_text())
+    header = ["data", "prior", "evidence, nats an image", "accuracy", "AUROC, variance", "variance in 50 directions"]
+    body = [
+        [
+            name, row["prior"], f"{row['evidence_per_image']:.2f}", f"{row['accuracy']:.3f}", f"{row['auroc_variance']:.3f}",
+            f"{100 * row['leading_50']:.0f} %",
+        ]
+        for name, rows in record["rows"].items()
+        for row in rows
+    ]  # fmt: skip
+    words = (
+        f"Exact Gaussian processes on Dirichlet labels of {record['images']:,} training images, parameters fitted to "
+        f"{record['fit']:,}; accuracy and AUROC on {record['test']:,} test images and as many of the other data set."
+    )
+    return f"{words}\n\n{markdown_table(header, body)}"
+
+
+def images_table() -> str:
+    """Our rows of the paper's image table, and the paper's."""
+    names = ("expected_log_likelihood", "log_predictive_density", "accuracy", "ece", "ood_accuracy", "auroc_entropy")
+    formats = ("{:.3f}", "{:.3f}", "{:.4f}", "{:.4f}", "{:.3f}", "{:.3f}")
+    body = []
+    for name in ("mnist", "fashion-mnist"):
+        path = ROOT / f"docs/results/{name}-cpu.json"
+        if not path.exists():
+            continue
+        record = json.loads(path.read_text())["content"]
+        rows = [(row["method"], {s: f["mean"] for s, f in row["scores"].items()}) for row in record["summary"]]
+        printed: dict[str, dict[str, float]] = {}
+        for number in record["published"]:
+            printed.setdefault(f"the paper's {number['method']}", {})[number["score"]] = number["mean"]
+        for method, scores in (*rows, *printed.items()):
+            cells = [form.format(scores[s]) if s in scores else "-" for s, form in zip(names, formats, strict=True)]
+            body.append([name, method, *cells])
+    if not body:
+        return "Not run yet."
+    header = [
+        "data",
+        "method",
+        "expected log-likelihood",
+        "log predictive density",
+        "accuracy",
+        "ECE",
+        "OOD accuracy",
+        "AUROC",
+    ]
+    return markdown_table(header, body)
+
+
 TABLES = {
+    "image-priors": image_priors_table,
+    "images": images_table,
     "demo": demo_table,
     "core": core_table,
     "priors": priors_table,

@@ -40,8 +40,10 @@ def _entropy(curves: Mapping[str, Any]) -> Figure:
             axis.stairs(
                 shares, edges, fill=True, alpha=0.5, color=colour, label="test" if which == "test" else "foreign"
             )
-        axis.set(title=_short(name), xlabel="entropy in nats", ylim=(0, 1), yscale="symlog")
-        axis.set_yticks([0, 0.5, 1.0], ["0", "0.5", "1"])
+        axis.set(title=_short(name), xlabel="entropy in nats")
+        axis.set_yscale("symlog", linthresh=0.01)
+        axis.set(ylim=(0, 1))
+        axis.set_yticks([0, 0.01, 0.1, 1.0], ["0", "0.01", "0.1", "1"])
         axis.title.set_fontsize(7)
     axes[0].legend(fontsize=6)
     axes[0].set_ylabel("share of images")
@@ -54,14 +56,12 @@ def _rotation(curves: Mapping[str, Any]) -> Figure:
         axis.plot(curve["rotation"]["angles"], curve["rotation"]["entropy"], "o-", ms=3, lw=1, color=colour, label=name)
     axis.set(xlabel="angle in degrees", ylabel="mean entropy in nats", xlim=(-5, 185))
     axis.legend(fontsize=6, loc="upper left")
-    axis.set_ylim(0, 1.9 * axis.get_ylim()[1])
+    axis.set_ylim(-0.25 * axis.get_ylim()[1], 1.6 * axis.get_ylim()[1])
     first = next(iter(curves.values()))["rotation"]
-    count = len(first["angles"])
-    for place, (angle, image) in enumerate(zip(first["angles"], first["example"], strict=True)):
+    for angle, image in zip(first["angles"], first["example"], strict=True):
         inset = axis.inset_axes(((angle + 5) / 190 - 0.03, 0.02, 0.06, 0.11))
         inset.imshow(np.asarray(image), cmap="gray_r", vmin=0, vmax=255)
         inset.set(xticks=[], yticks=[])
-        assert place < count
     return figure
 
 

@@ -23,6 +23,7 @@ from fsplaplace.experiments._image_data import Images, context_of, corrupted, lo
 from fsplaplace.experiments._image_network import ConvolutionalNetwork
 from fsplaplace.experiments._methods import keys, rounded
 from fsplaplace.experiments._records import fingerprint
+from fsplaplace.kernels import OnFeatures, RandomConvolutions
 from fsplaplace.methods import FVI, MAP, SparseGP, WeightLaplace, last_layer
 from fsplaplace.tuning import fit_prior
 
@@ -42,9 +43,9 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def ours(context: str, variant: str) -> str:
+def ours(context: str, variant: str, *, features: bool = False) -> str:
     """The name of a row: "network alone", "all weights", "last layer" or "precision form" after training with a context."""
-    return f"FSP-Laplace ({_CONTEXTS[context]}), {variant}"
+    return f"FSP-Laplace ({_CONTEXTS[context]}{', random features' * features}), {variant}"
 
 
 class ImageTable(Experiment):
@@ -66,7 +67,10 @@ class ImageTable(Experiment):
             "variances": [0.1, 0.5, 2.0], "learning_rate": 2e-3, "num_context": 50, "num_corrupted": 10_000,
             "posterior_images": 250, "rank": 20, "data_share": 0.05, "num_asked": 1000, "samples": 100, "prior_images": 1000,
             "channels": [16, 32, 64], "width": 128,
-            "methods": ["FSP-Laplace, KMNIST", "FSP-Laplace, own", "MAP", "Ensemble", "FSP-Laplace, RND"],
+            "methods": [
+                "FSP-Laplace, KMNIST", "FSP-Laplace, own", "MAP", "Ensemble", "FSP-Laplace, RND",
+                "FSP-Laplace, own, random features", "FSP-Laplace, KMNIST, precision form",
+            ],
         },
         "paper": {
             "seeds": 5, "num_train": None, "num_test": None, "epochs": 40, "choice_steps": 2700,
@@ -74,8 +78,9 @@ class ImageTable(Experiment):
             "num_corrupted": 50_000, "posterior_images": 2000, "rank": 50, "data_share": 1.0, "num_asked": None, "samples": 100,
             "prior_images": 5000, "channels": [16, 32, 64], "width": 128,
             "methods": [
-                "FSP-Laplace, KMNIST", "FSP-Laplace, RND", "FSP-Laplace, own", "MAP", "Ensemble", "FVI, KMNIST", "FVI, RND",
-                "Sparse GP",
+                "FSP-Laplace, KMNIST", "FSP-Laplace, RND", "FSP-Laplace, own", "FSP-Laplace, KMNIST, random features",
+                "FSP-Laplace, own, random features", "FSP-Laplace, KMNIST, precision form", "MAP", "Ensemble", "FVI, KMNIST",
+                "FVI, RND", "Sparse GP",
             ],
         },
     }  # fmt: skip
@@ -115,7 +120,7 @@ class ImageTable(Experiment):
     }
 
     def __init__(self):
-        self.published = tuple(
+        type(self).published = tuple(
             Published(self.dataset, method, score, *value)
             for score, values in self.printed.items()
             for method, value in zip(_COLUMNS, values, strict=True)
@@ -126,9 +131,9 @@ class ImageTable(Experiment):
 
     def run(self, cell, settings):
         images = load_images(self.dataset, cell.seed, num_train=settings["num_train"], num_test=settings["num_test"])
-        kind, _, context = cell.method.partition(", ")
+        kind, context, variant = (*cell.method.split(", "), "", "")[:3]
         run = {"FSP-Laplace": _fsp, "FVI": _fvi, "MAP": _map, "Ensemble": _ensemble, "Sparse GP": _sparse_gp}[kind]
-        return run(_Work(cell, settings, images, context))
+        return run(_Work(cell, settings, images, context, variant))
 
     def figures(self, outcomes, settings):
         return _image_figures.draw({cell: outcome for cell, outcome in outcomes.items() if cell.seed == 0})
@@ -137,7 +142,8 @@ class ImageTable(Experiment):
         task, sentences = self.dataset, []
         paper = {score: dict(zip(_COLUMNS, values, strict=True)) for score, values in self.printed.items()}
         for context in _CONTEXTS:
-            rows = [ours(context, variant) for variant in ("all weights", "last layer", "network alone")]
+            variants = ("all weights", "last layer", "network alone")
+            rows = [ours(context, each, features=features) for features in (False, True) for each in variants]
             shown = [row for row in rows if (task, row) in summary.entries]
             for row in shown:
                 found = {score: summary.mean(task, row, score) for score in (*self.printed, "log_predictive_density")}
@@ -163,12 +169,19 @@ class _Work(NamedTuple):
         settings: of the preset.
         images: of the seed.
         context: where a prior over functions is enforced; empty for methods without one.
+        variant: "random features" for a kernel on them instead of pixels, "precision form" for that of the posterior, or empty.
     """
 
     cell: Cell
     settings: Mapping[str, Any]
     images: Images
     context: str
+    variant: str = ""
+
+    @property
+    def features(self) -> bool:
+        """Whether the kernel is on random features."""
+        return self.variant == "random features"
 
     @property
     def keys(self):
@@ -214,13 +227,22 @@ def _fsp(work: _Work) -> Outcome:
     settings, images, context = work.settings, work.images, work.context
     sampler = context_of(context, images, work.cell.seed, num_corrupted=int(settings["num_corrupted"]))
     choice = _choose_prior(work, sampler)
-    prior, trained = choice.prior, _train(work, choice.prior, sampler, work.steps, f"fsp-{context}")
+    name = f"fsp-{context}" + "-features" * work.features
+    prior, trained = choice.prior, _train(work, choice.prior, sampler, work.steps, name)
     model, choices = trained.model, dict(choice.record)
-    names = {variant: ours(context, variant) for variant in ("network alone", "last layer", "all weights")}
-    outcome = _score(work, names["network alone"], lambda x, key: model(x)[None], probabilistic=False)
+    names = {
+        variant: ours(context, variant, features=work.features)
+        for variant in ("network alone", "last layer", "all weights", "precision form")
+    }
     options = {"mean": "network", "key": work.keys[2], "data_share": float(settings["data_share"])}
     points = _posterior_images(work, sampler)
-    for variant, part in (("last layer", last_layer(model, images.X[:1])), ("all weights", model)):
+    if work.variant == "precision form":
+        outcome, parts = Outcome(()), {"precision form": model}
+        options["form"] = "precision"
+    else:
+        outcome = _score(work, names["network alone"], lambda x, key: model(x)[None], probabilistic=False)
+        parts = {"last layer": last_layer(model, images.X[:1]), "all weights": model}
+    for variant, part in parts.items():
         posterior = fsp.laplace(
             part, prior, _LIKELIHOOD, images.X, images.y, context_points=points,
             rank=NUM_CLASSES * int(settings["rank"]), **options,
@@ -273,22 +295,28 @@ def _choose_prior(work: _Work, sampler: fsp.context.Sampler) -> _Choice:
     """
     settings, images = work.settings, work.images
     few = slice(None, int(settings["prior_images"]))
-    kernel = RBF(lengthscale=10.0, variance=4.0)
+    network = RandomConvolutions(images.X.shape[1:], key=jr.key(0))
+
+    def kernel(length: float, variance: float):
+        return OnFeatures(network, _rbf(length, variance)) if work.features else _rbf(length, variance)
+
     fitted = fit_prior(
-        fsp.Prior(kernel, num_outputs=NUM_CLASSES), images.X[few], images.y[few], _LIKELIHOOD, key=work.keys[1],
+        fsp.Prior(kernel(0.4 if work.features else 10.0, 4.0), num_outputs=NUM_CLASSES), images.X[few], images.y[few], _LIKELIHOOD, key=work.keys[1],
         restarts=1, standard_errors=False,
     )  # fmt: skip
-    length = float(np.asarray(fsp.kernels.lengthscales(fitted.prior.kernel, images.X[0].size))[0, 0])
+    found = fitted.prior.kernel.base if isinstance(fitted.prior.kernel, OnFeatures) else fitted.prior.kernel
+    length = float(np.asarray(fsp.kernels.lengthscales(found, images.X[0].size))[0, 0])
     record: dict[str, Any] = {
         "length_scale": {"value": length, "by": "evidence of Dirichlet labels", "images": settings["prior_images"]}
     }
 
     def prior(variance: float) -> fsp.Prior:
-        return fsp.Prior(RBF(lengthscale=length, variance=variance), num_outputs=NUM_CLASSES)
+        return fsp.Prior(kernel(length, variance), num_outputs=NUM_CLASSES)
 
     scores, steps = {}, int(settings["choice_steps"])
     for variance in settings["variances"] if len(settings["variances"]) > 1 else ():
-        model = _train(work, prior(variance), sampler, steps, f"choice-{work.context}-{variance}").model
+        name = f"choice-{work.context}-{variance}" + "-features" * work.features
+        model = _train(work, prior(variance), sampler, steps, name).model
         valid, foreign = (_in_blocks(model, x) for x in (images.X_valid, _foreign_valid(work)))
         log_likelihood = metrics.expected_log_likelihood_from_logits(images.y_valid, valid[None])
         entropy = metrics.predictive_entropy(jax.nn.softmax(foreign))
@@ -299,6 +327,10 @@ def _choose_prior(work: _Work, sampler: fsp.context.Sampler) -> _Choice:
         "by": "validation log-likelihood less the entropy missing on foreign validation images",
     }  # fmt: skip
     return _Choice(prior(best), record)
+
+
+def _rbf(lengthscale: Any, variance: Any) -> RBF:
+    return RBF(lengthscale=lengthscale, variance=variance)
 
 
 def _foreign_valid(work: _Work) -> Float[np.ndarray, "k h w c"]:
@@ -383,7 +415,7 @@ def _sparse_gp(work: _Work) -> Outcome:
         **{name: part.reshape(len(part), -1) for name, part in images._asdict().items() if not name.startswith("y")}
     )
     fitted = fit_prior(
-        fsp.Prior(RBF(lengthscale=10.0, variance=4.0), num_outputs=NUM_CLASSES), flat.X[few], images.y[few], _LIKELIHOOD,
+        fsp.Prior(_rbf(10.0, 4.0), num_outputs=NUM_CLASSES), flat.X[few], images.y[few], _LIKELIHOOD,
         key=work.keys[1], restarts=1, standard_errors=False,
     )  # fmt: skip
     network = fsp.as_model((_linear, np.zeros((flat.X.shape[1], NUM_CLASSES), np.float32)))

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from gpjax.kernels import RBF, AbstractKernel, Linear
-from gpjax.parameters import val
+from gpjax.parameters import PositiveReal, val
 from gpjax.typing import Array as AnyArray
 from jax import lax
 from jax.core import Tracer
@@ -55,11 +55,11 @@ class OnFeatures(AbstractKernel):
         (2, 3)
     """
 
-    network: Any
-    base: AbstractKernel
-    shape: tuple[int, ...] = eqx.field(static=True)
-    unit_length: bool = eqx.field(static=True)
-    precision: str = eqx.field(static=True)
+    network: Any = None
+    base: Any = None
+    shape: tuple[int, ...] = eqx.field(static=True, default=())
+    unit_length: bool = eqx.field(static=True, default=True)
+    precision: str = eqx.field(static=True, default="float32")
 
     @checked
     def __init__(
@@ -76,7 +76,7 @@ class OnFeatures(AbstractKernel):
             network = FrozenNetwork(_as_model(network))
         if shape is None:
             raise ValueError("OnFeatures: shape is None; pass the shape of one input, for instance (28, 28, 1)")
-        base = RBF(lengthscale=0.5) if base is None else base
+        base = RBF(lengthscale=PositiveReal(jnp.asarray(0.5))) if base is None else base
         if getattr(base, "num_outputs", None) is not None:
             raise ValueError(f"OnFeatures: base is a {type(base).__name__} with several outputs; pass a scalar kernel")
         self.network, self.base = non_trainable(network), base
@@ -234,12 +234,11 @@ def _moved(kernel: AbstractKernel, start: int, width: int) -> AbstractKernel:
 
     nodes, structure = jax.tree.flatten(kernel, is_leaf=leaf)
     moved = jax.tree.unflatten(structure, [_moved(node, start, width) if leaf(node) else node for node in nodes])
-    dims = range(start, start + width)[kernel.active_dims] if isinstance(kernel.active_dims, slice) else None
-    columns = (
-        slice(dims.start, dims.stop, dims.step)
-        if dims is not None
-        else [start + dim % width for dim in kernel.active_dims]
-    )
+    if isinstance(kernel.active_dims, slice):
+        dims = range(start, start + width)[kernel.active_dims]
+        columns = slice(dims.start, dims.stop, dims.step)
+    else:
+        columns = [start + dim % width for dim in kernel.active_dims]
     object.__setattr__(moved, "active_dims", columns)
     return moved
 
