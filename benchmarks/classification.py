@@ -5,8 +5,8 @@
 Tables of scikit-learn: iris, wine, breast cancer, digits, and 300 points of two moons with noise 0.3. Every classifier but ours gets
 standardised inputs from a pipeline. `GaussianProcessClassifier` has an RBF kernel with one length scale per input (one for all on digits,
 where it is fitted to at most 500 rows); the MLP has two layers of 50 and its probabilities are calibrated by a sigmoid in five-fold
-cross-validation (`CalibratedClassifierCV`). The score is the mean log probability of the true class. What the classifier's defaults were
-chosen by, they were chosen by within the training rows of the first folds.
+cross-validation (`CalibratedClassifierCV`). The score is the mean log probability of the true class. The classifier's defaults
+(hyperprior of logits, shares of the variance) were chosen within the training rows of the first folds.
 
 Each finished fold is written at once, and a second run continues where the first one stopped.
 """
