@@ -5,8 +5,8 @@
 Tables of scikit-learn: iris, wine, breast cancer, digits, and 300 points of two moons with noise 0.3. Every classifier but ours gets
 standardised inputs from a pipeline. `GaussianProcessClassifier` has an RBF kernel with one length scale per input (one for all on digits,
 where it is fitted to at most 500 rows); the MLP has two layers of 50 and its probabilities are calibrated by a sigmoid in five-fold
-cross-validation (`CalibratedClassifierCV`). The score is the mean log probability of the true class. What the classifier's defaults were
-chosen by, they were chosen by within the training rows of the first folds.
+cross-validation (`CalibratedClassifierCV`). The score is the mean log probability of the true class. The classifier's defaults
+(hyperprior of logits, shares of the variance) were chosen within the training rows of the first folds.
 
 Each finished fold is written at once, and a second run continues where the first one stopped.
 """
@@ -46,7 +46,8 @@ LEAST = 1e-4
 def load(dataset: str) -> tuple[np.ndarray, np.ndarray]:
     """Inputs and the numbers of the classes."""
     if dataset == "moons":
-        return make_moons(300, noise=0.3, random_state=0)
+        X, y = make_moons(300, noise=0.3, random_state=0)
+        return np.asarray(X), np.asarray(y)
     loaders = {"iris": load_iris, "wine": load_wine, "breast cancer": load_breast_cancer, "digits": load_digits}
     X, y = loaders[dataset](return_X_y=True)
     return np.asarray(X), np.asarray(y)
@@ -56,7 +57,7 @@ def classifier(method: str, num_features: int) -> Any:
     """A classifier that is not fitted yet."""
     if method == OURS:
         return FSPClassifier(random_state=0)
-    lengths = np.full(num_features, num_features**0.5) if num_features < 50 else num_features**0.5
+    lengths: Any = np.full(num_features, num_features**0.5) if num_features < 50 else num_features**0.5
     mlp = MLPClassifier((50, 50), max_iter=1000, random_state=0)
     peers = {
         "LogisticRegression": LogisticRegression(max_iter=1000),

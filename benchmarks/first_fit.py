@@ -30,7 +30,7 @@ QUICK_ROWS = {"first": 50, "again": 50, "another n of the bucket": 60, "another 
 COLUMNS = 10
 PEER_ROWS, QUICK_PEER_ROWS = (300, 1000, 1500), (30,)
 PHASES = {
-    "fit_prior": ("fsplaplace.estimators._base", "fit_prior"),
+    "fit_prior": ("fsplaplace.estimators._evidence", "fit_prior"),
     "network": ("fsplaplace.estimators._base", "mlp"),
     "train": ("fsplaplace.laplace._fit", "train"),
     "laplace": ("fsplaplace.laplace._fit", "laplace"),

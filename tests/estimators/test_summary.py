@@ -172,8 +172,8 @@ def test_an_interrupted_fit_leaves_the_estimator_as_it_was(estimator, data, fitt
 )  # fmt: skip
 @pytest.mark.parametrize("estimator", [FSPRegressor, FSPClassifier])
 def test_every_parameter_is_checked_before_anything_is_computed(estimator, name, value, monkeypatch):
-    for step in ("fit_prior", "approximate", "mlp"):
-        monkeypatch.setattr(f"fsplaplace.estimators._base.{step}", lambda *_, **__: pytest.fail("computed first"))
+    for step in ("_evidence.fit_prior", "_base.approximate", "_base.mlp"):
+        monkeypatch.setattr(f"fsplaplace.estimators.{step}", lambda *_, **__: pytest.fail("computed first"))
     X = np.arange(12.0)[:, None]
     with pytest.raises((TypeError, ValueError), match=rf"{name}|{'seed' if name == 'random_state' else name}"):
         estimator(**{name: value}).fit(X, X[:, 0] > 5)

@@ -373,7 +373,7 @@ def _verdict(posterior: Posterior | FunctionPosterior, notes: tuple[str, ...]) -
     return verdict
 
 
-def _with_names(note: str, kernel: AbstractKernel, names: tuple[str, ...]) -> str:
+def _with_names(note: str, kernel: AbstractKernel | tuple[AbstractKernel, ...], names: tuple[str, ...]) -> str:
     """The note with the names of columns in place of their numbers, if every part of the kernel sees all columns."""
     parts = jax.tree.leaves(
         kernel, is_leaf=lambda node: isinstance(node, AbstractKernel) and not hasattr(node, "kernels")

@@ -80,7 +80,7 @@ def kernel_by_name(
         return kernel
     if not isinstance(kernel, str) or (kernel.isidentifier() and not is_name(kernel)):
         raise ValueError(
-            f"kernel is {kernel!r}; pass 'auto', one of {', '.join(map(repr, KERNELS))}, other sums and products of these, or a GPJax "
+            f"kernel is {kernel!r}; pass one of {', '.join(map(repr, KERNELS))}, 'auto', other sums and products of these, or a GPJax "
             "kernel"
         )
     return _built(read_kernel(kernel), columns or Columns.numbered(num_features), ard)

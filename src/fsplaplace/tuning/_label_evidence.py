@@ -26,7 +26,7 @@ from fsplaplace.prior import Prior
 from fsplaplace.tuning._hyperpriors import Penalty
 from fsplaplace.tuning._kernel_tiles import KernelTiles
 from fsplaplace.tuning._parameters import ParameterSpace
-from fsplaplace.tuning._problem import Evaluation, MarginalLikelihood
+from fsplaplace.tuning._problem import Evaluation, Evidence
 from fsplaplace.tuning._profile import NUGGET
 from fsplaplace.tuning._repeats import DistinctRows
 
@@ -50,13 +50,13 @@ class LabelEvidence(NamedTuple):
         found: the coefficients a of the last mode, where the search for the next begins; changes nothing but its time.
     """
 
-    gaussian: MarginalLikelihood
+    gaussian: Evidence
     data: "Classes | YesOrNo | Squares"
     tiles: KernelTiles
     found: list[Float[np.ndarray, "n q"]]
 
     @classmethod
-    def of(cls, gaussian: MarginalLikelihood, data: "Classes | YesOrNo | Squares") -> "LabelEvidence":
+    def of(cls, gaussian: Evidence, data: "Classes | YesOrNo | Squares") -> "LabelEvidence":
         """Call it inside `in_float64`."""
         tiles = KernelTiles.of(gaussian.rows.X, gaussian.space.prior.blocks, separate=False)
         return cls(gaussian, data, tiles, [])
