@@ -7,7 +7,7 @@
 import copy
 import dataclasses
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,7 +30,7 @@ from fsplaplace import io
 from fsplaplace.arguments import Range, checked
 from fsplaplace.botorch._conditioning import Observed, moments, nothing_observed, observe
 from fsplaplace.botorch._features import Features, Process
-from fsplaplace.botorch._fit import Settings, fit_surrogate
+from fsplaplace.botorch._fit import Data, Settings, fit_surrogate, refit_with
 from fsplaplace.laplace import Posterior as FunctionPosterior
 from fsplaplace.likelihoods import Gaussian
 from fsplaplace.prior import Prior
@@ -113,16 +113,15 @@ class FSPModel(Model, FantasizeMixin):
             kernel, network, prior, noise, None if bounds is None else _numpy(bounds).astype(_numpy(inputs).dtype),
             steps, num_context, seed,
         )  # fmt: skip
-        posterior = fit_surrogate(
-            _numpy(inputs), _numpy(targets), None if variance is None else _numpy(variance), settings,
-            None if last is None else last.fitted,
-        )  # fmt: skip
+        self._data = Data(_numpy(inputs), _numpy(targets), None if variance is None else _numpy(variance))
+        self._settings = settings
+        posterior = fit_surrogate(self._data, settings, None if last is None else last.fitted)
         # What the next model of a loop is built with.
         self._options = {
             "kernel": kernel, "network": network, "prior": prior, "noise": noise, "bounds": bounds, "steps": steps,
             "num_context": num_context, "seed": seed,
         }  # fmt: skip
-        self._fitted_rows = train_X.shape[0]
+        self._fitted_rows, self._fitted_elsewhere = train_X.shape[0], False
         self.train_inputs = (train_X,)
         self.train_targets = targets.squeeze(-1) if targets.shape[-1] == 1 else targets.mT
         self._outputs: list[int] | None = None
@@ -155,6 +154,11 @@ class FSPModel(Model, FantasizeMixin):
     def fitted(self) -> FunctionPosterior:
         """The posterior of fsplaplace before any `condition_on_observations`, in the units of transformed data."""
         return self._posterior
+
+    @property
+    def fitted_elsewhere(self) -> bool:
+        """Whether prior, noise and network came by `load_state_dict`, and not from a fit to this model's data."""
+        return self._fitted_elsewhere
 
     @property
     def num_outputs(self) -> int:
@@ -335,19 +339,45 @@ class FSPModel(Model, FantasizeMixin):
         if inputs is not None:
             self.train_inputs = (inputs,)
 
+    def refit(self) -> None:
+        """Fit prior, noise and network to the model's data again, from where they are: after `load_state_dict`, for instance.
+
+        In place, as `botorch.fit.fit_gpytorch_mll` fits a Gaussian process. Time: half that of the constructor.
+        """
+        self._use(fit_surrogate(self._data, self._settings, self._posterior))
+        self._fitted_elsewhere = False
+
     def get_extra_state(self) -> dict[str, Any]:
-        """The posterior, for `state_dict`: the bytes of a file of `fsplaplace.save`."""
+        """Prior, noise and network, for `state_dict`: the bytes of a file of `fsplaplace.save`."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "posterior.safetensors"
             io.save(path, self._posterior)
             return {"posterior": torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8)}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """The posterior of another model with a network of the same shape."""
+        """The posterior given the model's own data, with prior, noise and network of another model."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "posterior.safetensors"
             path.write_bytes(state["posterior"].numpy().tobytes())
-            self._use(io.load(path, self._posterior.model))
+            self._use(refit_with(self._data, self._settings, io.load(path, self._posterior.model)))
+        self._fitted_elsewhere = True
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, keep_transforms: bool = True, assign: bool = False
+    ) -> None:
+        """Prior, noise and network of another model; the data stay this model's own, as with BoTorch's Gaussian processes.
+
+        Args:
+            state_dict: of a model with a network of the same shape.
+            strict: whether names that are missing or unknown are an error.
+            keep_transforms: whether transforms stay as they were fitted to this model's data.
+            assign: see torch.
+        """
+        kept = {name: copy.deepcopy(getattr(self, name, None)) for name in ("input_transform", "outcome_transform")}
+        super().load_state_dict(state_dict, strict=strict, assign=assign)
+        for name, transform in kept.items():
+            if keep_transforms and transform is not None:
+                setattr(self, name, transform)
 
     @property
     def _missed_as_noise(self) -> bool:
