@@ -72,6 +72,7 @@ def candidates(model, values):
     improvement = acq.qLogExpectedImprovement(model, values.max(), sampler=sampler)
     box = torch.stack([torch.zeros(6), torch.ones(6)]).double()
     options = {"maxiter": 10, "seed": 0}
+    torch.manual_seed(0)
     return optimize_acqf(improvement, box, q=10, num_restarts=2, raw_samples=16, options=options)[0]
 
 

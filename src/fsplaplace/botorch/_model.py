@@ -6,6 +6,7 @@
 
 import copy
 import dataclasses
+import inspect
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from botorch.models.gpytorch import GPyTorchModel
 from botorch.models.model import FantasizeMixin, Model
 from botorch.models.transforms.outcome import OutcomeTransform, Standardize
 from botorch.posteriors import GPyTorchPosterior, Posterior
+from botorch.utils.datasets import SupervisedDataset
 from gpjax.kernels import AbstractKernel
 from gpytorch.constraints import GreaterThan
 from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
@@ -82,9 +84,9 @@ class FSPModel(Model, FantasizeMixin):
         train_X: Tensor,
         train_Y: Tensor,
         train_Yvar: Tensor | None = None,
-        *,
         input_transform: torch.nn.Module | None = None,
         outcome_transform: OutcomeTransform | str | None = "standardize",
+        *,
         kernel: str | AbstractKernel = "matern52",
         network: Sequence[int] = (400,),
         prior: Prior | None = None,
@@ -128,6 +130,11 @@ class FSPModel(Model, FantasizeMixin):
         self._observed: Observed | None = None
         self._use(posterior)
         self.eval()
+
+    @classmethod
+    def construct_inputs(cls, training_data: SupervisedDataset, **options: Any) -> dict[str, Any]:
+        """Arguments of the constructor from BoTorch's data sets, with further ones as they are (Ax: `model_options`)."""
+        return {**super().construct_inputs(training_data), **options}
 
     def _use(self, posterior: FunctionPosterior) -> None:
         """Predict from this posterior."""
@@ -423,6 +430,10 @@ class FSPModel(Model, FantasizeMixin):
         if self.num_outputs == 1:
             return MultivariateNormal(mean.squeeze(-1), to_linear_operator(covariance))
         return MultitaskMultivariateNormal(mean, to_linear_operator(covariance))
+
+
+# Ax asks `inspect.getfullargspec`, which does not look behind decorators, whether there is an argument for transforms.
+FSPModel.__signature__ = inspect.signature(FSPModel)
 
 
 def _check_data(X: Tensor, Y: Tensor, Yvar: Tensor | None) -> None:
