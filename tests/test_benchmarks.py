@@ -190,3 +190,11 @@ def test_a_first_fit_compiles_and_the_next_of_its_bucket_does_not(run):
     assert fits["fits", "first"]["programs"] > 0
     assert fits["fits", "again"]["programs"] == fits["fits", "another n of the bucket"]["programs"] == 0
     assert all(row["seconds"] > 0 for row in rows)
+
+
+def test_the_surrogate_is_timed_and_scored_beside_botorch_s(run):
+    pytest.importorskip("botorch")
+    rows = {row["kind"]: row for row in run("bo", "--quick")}
+    assert rows["time"]["ratio"] == pytest.approx(rows["time"]["seconds"] / rows["time"]["gp_seconds"])
+    assert rows["moments"]["corners_mean_error"] < 0.01
+    assert rows["density"]["ours"] > rows["density"]["constant"] - 0.5

@@ -10,6 +10,10 @@ import pytest
 _EXAMPLES = Path(__file__).parent.parent / "examples"
 # What an example needs beyond the core.
 _NEEDS = {
+    "bo_active_learning": "botorch",
+    "bo_ax": "ax",
+    "bo_constrained": "botorch",
+    "bo_multi_objective": "botorch",
     "conformal_and_forecasting": "mapie",
     "scikit_learn_tools": "pandas",
     "own_network_flax": "flax",

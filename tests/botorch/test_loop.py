@@ -60,7 +60,10 @@ def hartmann():
     kernel.base_kernel.lengthscale, kernel.outputscale = torch.tensor(HARTMANN["lengthscale"]), HARTMANN["variance"]
     exact.likelihood.noise = HARTMANN["noise"] ** 2
     corners = torch.tensor(list(itertools.product([0.0, 1.0], repeat=6)), dtype=torch.float64)
-    places = {"corners": corners, **{name: candidates(each, values) for name, each in (("ours", model), ("exact", exact))}}
+    places = {
+        "corners": corners,
+        **{name: candidates(each, values) for name, each in (("ours", model), ("exact", exact))},
+    }
     return model, exact.eval(), places
 
 
@@ -69,6 +72,7 @@ def candidates(model, values):
     improvement = acq.qLogExpectedImprovement(model, values.max(), sampler=sampler)
     box = torch.stack([torch.zeros(6), torch.ones(6)]).double()
     options = {"maxiter": 10, "seed": 0}
+    torch.manual_seed(0)
     return optimize_acqf(improvement, box, q=10, num_restarts=2, raw_samples=16, options=options)[0]
 
 
@@ -90,7 +94,9 @@ def test_features_imply_the_stated_prior_variance_where_decisions_are_made(hartm
     model, _, places = hartmann
     fitted = model.fitted
     with jax.enable_x64(True):
-        features = np.asarray(push_forward(fitted.model, jax.numpy.asarray(places[place].numpy()), fitted.scale, budget=1e9))
+        features = np.asarray(
+            push_forward(fitted.model, jax.numpy.asarray(places[place].numpy()), fitted.scale, budget=1e9)
+        )
     implied = np.sum(features[:, 0] ** 2 * np.asarray(fitted.information), axis=1)
     assert np.all((implied > 0.8 * HARTMANN["variance"]) & (implied < 1.25 * HARTMANN["variance"]))
 
@@ -141,7 +147,9 @@ def test_training_goes_on_from_the_last_weights(model):
     first = FSPModel(X[:12], Y[:12], **SMALL, steps=1)
     second = FSPModel(X, Y, **{**SMALL, "seed": 5}, steps=1, last=first)
     new = FSPModel(X, Y, **{**SMALL, "seed": 5}, steps=1)
-    distance = [np.abs(np.asarray(each.fitted.model.weights - first.fitted.model.weights)).max() for each in (second, new)]
+    distance = [
+        np.abs(np.asarray(each.fitted.model.weights - first.fitted.model.weights)).max() for each in (second, new)
+    ]
     assert distance[0] < 0.05 < distance[1]
 
 
@@ -171,3 +179,19 @@ def test_what_cannot_be_updated_is_refused(model):
     fantasies = model.fantasize(TEST[:1], SobolQMCNormalSampler(torch.Size([2])))
     with pytest.raises(UnsupportedError, match="a model of fantasies"):
         fantasies.updated(X, Y)
+
+
+def test_a_loaded_state_is_the_hyperparameters_and_not_the_data(model):
+    """As with BoTorch's Gaussian processes: cross-validation loads the state of all data into models of some of them."""
+    fewer = FSPModel(X[:8], Y[:8], **SMALL)
+    own_scale = fewer.outcome_transform.stdvs.clone()
+    fewer.load_state_dict(model.state_dict())
+    assert fewer.fitted_elsewhere
+    assert torch.equal(fewer.outcome_transform.stdvs, own_scale)
+    noise = [float(np.asarray(each.fitted.likelihood.scale)[0]) for each in (fewer, model)]
+    assert noise[0] == pytest.approx(noise[1])
+    wanted = FSPModel(X[:8], Y[:8], **SMALL, prior=model.fitted.prior, noise=noise[1])
+    assert torch.allclose(fewer.posterior(TEST).mean, wanted.posterior(TEST).mean, atol=0.02)
+    fewer.refit()
+    assert not fewer.fitted_elsewhere
+    assert float(np.asarray(fewer.fitted.likelihood.scale)[0]) != noise[1]

@@ -17,8 +17,8 @@ from fsplaplace.context import Faces, Halton, Mixture
 from fsplaplace.estimators import WeightedRows, kernel_by_name, weighted
 from fsplaplace.host import padded_size, to_device
 from fsplaplace.laplace import Posterior, laplace
-from fsplaplace.likelihoods import Gaussian
-from fsplaplace.networks import as_model, mlp
+from fsplaplace.likelihoods import Gaussian, Likelihood
+from fsplaplace.networks import Model, as_model, mlp
 from fsplaplace.prior import Prior
 from fsplaplace.training import train
 from fsplaplace.tuning import fit_prior
@@ -67,63 +67,100 @@ class Settings(NamedTuple):
     seed: int = 0
 
 
-def fit_surrogate(
-    X: Float[np.ndarray, "n d"],
-    Y: Float[np.ndarray, "n m"],
-    variance: Float[np.ndarray, "n m"] | None,
-    settings: Settings,
-    last: Posterior | None = None,
-) -> Posterior:
+class Data(NamedTuple):
+    """What a surrogate is fitted to.
+
+    Attributes:
+        X: inputs.
+        Y: targets, about standardised.
+        variance: of each target's noise if it is known.
+    """
+
+    X: Float[np.ndarray, "n d"]
+    Y: Float[np.ndarray, "n m"]
+    variance: Float[np.ndarray, "n m"] | None = None
+
+
+def fit_surrogate(data: Data, settings: Settings, last: Posterior | None = None) -> Posterior:
     """The posterior of a surrogate in the dtype of X.
 
     Rows are padded with copies of no weight, and points come in round numbers, so that data sets of similar size share
     compiled programs.
 
     Args:
-        X: inputs.
-        Y: targets, about standardised.
-        variance: of each target's noise if it is known.
+        data: see there.
         settings: see there.
-        last: the posterior of a smaller data set, in the same units: the search for the prior starts from its prior and nowhere
-            else, and training from its weights.
+        last: the posterior of other data, in the same units: the search for the prior starts from its prior and nowhere else, and
+            training from its weights.
 
     Time: `fit_prior` and `laplace`; with `last` a third to a half of the former.
     """
-    with jax.enable_x64(X.dtype == np.float64):
-        prior, likelihood = _prior(X, Y, variance, settings, last)
-        box = _box(X, settings.bounds)
-        cover = Mixture([Halton(*box), Faces(*box)], weights=[1 - _SHARE_ON_FACES, _SHARE_ON_FACES])
+    with jax.enable_x64(data.X.dtype == np.float64):
+        prior, likelihood = _prior(data, settings, last)
+        cover = _cover(data.X, settings)
         if not settings.network or min(settings.network) < 1:
             raise ValueError(f"FSPModel: network is {list(settings.network)}; pass at least one width, each 1 or more")
-        network_key, points_key, guard_key, train_key = jr.split(jr.key(settings.seed), 4)
+        network_key, train_key = _keys(settings)[:2]
         network = mlp(list(settings.network), prior=prior, context=cover, key=network_key)
         model = as_model(network if settings.steps else _balanced(network))
-        rows = _padded_rows(X, Y)
-        observed = likelihood
-        if likelihood.per_row:
-            observed = Gaussian(_repeat_first(np.asarray(likelihood.scale), rows.X.shape[0]))
-        observed = weighted(observed, rows.weights)
         if settings.steps:
+            rows = _padded_rows(data.X, data.Y)
             model = train(
-                model if last is None else last.model,
-                prior,
-                observed,
-                cover,
-                rows.X,
-                rows.y,
-                key=train_key,
-                steps=settings.steps,
-                progress=False,
-            ).model
-        count = -(-(X.shape[0] + settings.num_context) // _ROUND) * _ROUND
-        drawn = np.asarray(cover.sample(2 * (count + _NUM_GUARDS), key=points_key))
-        near = _near_best(X, Y, box, int(_SHARE_NEAR_BEST * settings.num_context), settings.seed)
-        points = _distinct_points(X, _corners(box, settings.num_context), near, drawn, count=count + _NUM_GUARDS)
-        posterior = laplace(
-            model, prior, observed, rows.X, rows.y, context_points=points[:count], include_training=False, mean="refined",
-            guard_points=points[count:], missed_as_noise=True, key=guard_key,
-        )  # fmt: skip
-        return dataclasses.replace(_padded(posterior), likelihood=likelihood)
+                model if last is None else last.model, prior, _observed(likelihood, rows), cover, rows.X, rows.y, key=train_key,
+                steps=settings.steps, progress=False,
+            ).model  # fmt: skip
+        return _approximation(data, settings, model, prior, likelihood)
+
+
+def refit_with(data: Data, settings: Settings, other: Posterior) -> Posterior:
+    """The posterior given these data with the prior, noise and network of another one. Time: that of `laplace`."""
+    with jax.enable_x64(data.X.dtype == np.float64):
+        likelihood = other.likelihood if data.variance is None else Gaussian(np.sqrt(data.variance))
+        assert isinstance(likelihood, Gaussian)
+        return _approximation(data, settings, other.model, other.prior, likelihood, like=other)
+
+
+def _approximation(
+    data: Data,
+    settings: Settings,
+    model: Model,
+    prior: Prior,
+    likelihood: Gaussian,
+    like: Posterior | None = None,
+) -> Posterior:
+    """`laplace` on padded rows, its rank padded; with the ridge and the context points of `like`, and as many more as are missing."""
+    X, (points_key, guard_key) = data.X, _keys(settings)[2:]
+    box, rows = _box(X, settings.bounds), _padded_rows(X, data.Y)
+    count = -(-(X.shape[0] + settings.num_context) // _ROUND) * _ROUND
+    drawn = np.asarray(_cover(X, settings).sample(2 * (count + _NUM_GUARDS), key=points_key))
+    near = _near_best(X, data.Y, box, int(_SHARE_NEAR_BEST * settings.num_context), settings.seed)
+    known = X[:0] if like is None else np.asarray(like.context_points)
+    points = _distinct_points(X, known, _corners(box, settings.num_context), near, drawn, count=count + _NUM_GUARDS)
+    posterior = laplace(
+        model, prior, _observed(likelihood, rows), rows.X, rows.y, context_points=points[:count], include_training=False,
+        mean="refined", guard_points=points[count:], missed_as_noise=True, key=guard_key,
+        delta=None if like is None else like.diagnostics.delta,
+    )  # fmt: skip
+    return dataclasses.replace(_padded(posterior), likelihood=likelihood)
+
+
+def _keys(settings: Settings):
+    """For the network, training, context points and guard points."""
+    network, points, guard, training = jr.split(jr.key(settings.seed), 4)
+    return network, training, points, guard
+
+
+def _cover(X: Float[np.ndarray, "n d"], settings: Settings) -> Mixture:
+    """The inside of the box and its faces."""
+    box = _box(X, settings.bounds)
+    return Mixture([Halton(*box), Faces(*box)], weights=[1 - _SHARE_ON_FACES, _SHARE_ON_FACES])
+
+
+def _observed(likelihood: Gaussian, rows: WeightedRows) -> Likelihood:
+    """The likelihood of padded rows."""
+    scale = np.asarray(likelihood.scale)
+    padded = Gaussian(_repeat_first(scale, rows.X.shape[0])) if likelihood.per_row else likelihood
+    return weighted(padded, rows.weights)
 
 
 def _padded_rows(X: Float[np.ndarray, "n d"], Y: Float[np.ndarray, "n m"]) -> WeightedRows:
@@ -182,8 +219,9 @@ def _padded(posterior: Posterior) -> Posterior:
     )
 
 
-def _prior(X, Y, variance, settings: Settings, last: Posterior | None) -> tuple[Prior, Gaussian]:
+def _prior(data: Data, settings: Settings, last: Posterior | None) -> tuple[Prior, Gaussian]:
     """Prior and noise: given, or those of the highest evidence under weak hyper-priors."""
+    X, Y, variance = data
     n, m = Y.shape
     scale = np.full(m, _NOISE if settings.noise is None else settings.noise) if variance is None else np.sqrt(variance)
     likelihood = Gaussian(scale)

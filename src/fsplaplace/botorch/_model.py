@@ -6,8 +6,9 @@
 
 import copy
 import dataclasses
+import inspect
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +19,7 @@ from botorch.models.gpytorch import GPyTorchModel
 from botorch.models.model import FantasizeMixin, Model
 from botorch.models.transforms.outcome import OutcomeTransform, Standardize
 from botorch.posteriors import GPyTorchPosterior, Posterior
+from botorch.utils.datasets import SupervisedDataset
 from gpjax.kernels import AbstractKernel
 from gpytorch.constraints import GreaterThan
 from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
@@ -30,7 +32,7 @@ from fsplaplace import io
 from fsplaplace.arguments import Range, checked
 from fsplaplace.botorch._conditioning import Observed, moments, nothing_observed, observe
 from fsplaplace.botorch._features import Features, Process
-from fsplaplace.botorch._fit import Settings, fit_surrogate
+from fsplaplace.botorch._fit import Data, Settings, fit_surrogate, refit_with
 from fsplaplace.laplace import Posterior as FunctionPosterior
 from fsplaplace.likelihoods import Gaussian
 from fsplaplace.prior import Prior
@@ -82,9 +84,9 @@ class FSPModel(Model, FantasizeMixin):
         train_X: Tensor,
         train_Y: Tensor,
         train_Yvar: Tensor | None = None,
-        *,
         input_transform: torch.nn.Module | None = None,
         outcome_transform: OutcomeTransform | str | None = "standardize",
+        *,
         kernel: str | AbstractKernel = "matern52",
         network: Sequence[int] = (400,),
         prior: Prior | None = None,
@@ -113,22 +115,26 @@ class FSPModel(Model, FantasizeMixin):
             kernel, network, prior, noise, None if bounds is None else _numpy(bounds).astype(_numpy(inputs).dtype),
             steps, num_context, seed,
         )  # fmt: skip
-        posterior = fit_surrogate(
-            _numpy(inputs), _numpy(targets), None if variance is None else _numpy(variance), settings,
-            None if last is None else last.fitted,
-        )  # fmt: skip
+        self._data = Data(_numpy(inputs), _numpy(targets), None if variance is None else _numpy(variance))
+        self._settings = settings
+        posterior = fit_surrogate(self._data, settings, None if last is None else last.fitted)
         # What the next model of a loop is built with.
         self._options = {
             "kernel": kernel, "network": network, "prior": prior, "noise": noise, "bounds": bounds, "steps": steps,
             "num_context": num_context, "seed": seed,
         }  # fmt: skip
-        self._fitted_rows = train_X.shape[0]
+        self._fitted_rows, self._fitted_elsewhere = train_X.shape[0], False
         self.train_inputs = (train_X,)
         self.train_targets = targets.squeeze(-1) if targets.shape[-1] == 1 else targets.mT
         self._outputs: list[int] | None = None
         self._observed: Observed | None = None
         self._use(posterior)
         self.eval()
+
+    @classmethod
+    def construct_inputs(cls, training_data: SupervisedDataset, **options: Any) -> dict[str, Any]:
+        """Arguments of the constructor from BoTorch's data sets, with further ones as they are (Ax: `model_options`)."""
+        return {**super().construct_inputs(training_data), **options}
 
     def _use(self, posterior: FunctionPosterior) -> None:
         """Predict from this posterior."""
@@ -155,6 +161,11 @@ class FSPModel(Model, FantasizeMixin):
     def fitted(self) -> FunctionPosterior:
         """The posterior of fsplaplace before any `condition_on_observations`, in the units of transformed data."""
         return self._posterior
+
+    @property
+    def fitted_elsewhere(self) -> bool:
+        """Whether prior, noise and network came by `load_state_dict`, and not from a fit to this model's data."""
+        return self._fitted_elsewhere
 
     @property
     def num_outputs(self) -> int:
@@ -335,19 +346,45 @@ class FSPModel(Model, FantasizeMixin):
         if inputs is not None:
             self.train_inputs = (inputs,)
 
+    def refit(self) -> None:
+        """Fit prior, noise and network to the model's data again, from where they are: after `load_state_dict`, for instance.
+
+        In place, as `botorch.fit.fit_gpytorch_mll` fits a Gaussian process. Time: half that of the constructor.
+        """
+        self._use(fit_surrogate(self._data, self._settings, self._posterior))
+        self._fitted_elsewhere = False
+
     def get_extra_state(self) -> dict[str, Any]:
-        """The posterior, for `state_dict`: the bytes of a file of `fsplaplace.save`."""
+        """Prior, noise and network, for `state_dict`: the bytes of a file of `fsplaplace.save`."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "posterior.safetensors"
             io.save(path, self._posterior)
             return {"posterior": torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8)}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """The posterior of another model with a network of the same shape."""
+        """The posterior given the model's own data, with prior, noise and network of another model."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "posterior.safetensors"
             path.write_bytes(state["posterior"].numpy().tobytes())
-            self._use(io.load(path, self._posterior.model))
+            self._use(refit_with(self._data, self._settings, io.load(path, self._posterior.model)))
+        self._fitted_elsewhere = True
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, keep_transforms: bool = True, assign: bool = False
+    ) -> None:
+        """Prior, noise and network of another model; the data stay this model's own, as with BoTorch's Gaussian processes.
+
+        Args:
+            state_dict: of a model with a network of the same shape.
+            strict: whether names that are missing or unknown are an error.
+            keep_transforms: whether transforms stay as they were fitted to this model's data.
+            assign: see torch.
+        """
+        kept = {name: copy.deepcopy(getattr(self, name, None)) for name in ("input_transform", "outcome_transform")}
+        super().load_state_dict(state_dict, strict=strict, assign=assign)
+        for name, transform in kept.items():
+            if keep_transforms and transform is not None:
+                setattr(self, name, transform)
 
     @property
     def _missed_as_noise(self) -> bool:
@@ -393,6 +430,10 @@ class FSPModel(Model, FantasizeMixin):
         if self.num_outputs == 1:
             return MultivariateNormal(mean.squeeze(-1), to_linear_operator(covariance))
         return MultitaskMultivariateNormal(mean, to_linear_operator(covariance))
+
+
+# Ax asks `inspect.getfullargspec`, which does not look behind decorators, whether there is an argument for transforms.
+FSPModel.__signature__ = inspect.signature(FSPModel)
 
 
 def _check_data(X: Tensor, Y: Tensor, Yvar: Tensor | None) -> None:

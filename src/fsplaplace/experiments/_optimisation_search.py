@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from botorch.acquisition import qExpectedImprovement
+from botorch.acquisition import qLogExpectedImprovement
 from botorch.optim import optimize_acqf
 from botorch.sampling.get_sampler import get_sampler
 from jaxtyping import Float
@@ -18,7 +18,8 @@ from fsplaplace.experiments._optimisation_names import SOBOL
 from fsplaplace.experiments._optimisation_problems import problem
 from fsplaplace.experiments._optimisation_surrogates import fit
 
-# The paper's acquisition function: samples of q-EI, and the effort of its optimisation.
+# The paper's acquisition function: samples of q-EI, and the effort of its optimisation. Its logarithm is what is climbed: q-EI itself
+# is flat where no sample improves, and searches with any surrogate, the Gaussian processes' too, then stop after a few iterations.
 _SAMPLES, _RESTARTS, _RAW_SAMPLES, _MOST_ITERATIONS = 128, 2, 16, 10
 
 
@@ -67,7 +68,7 @@ class Search:
                 self.cell.method, self.cell.task, X, Y, self.settings, seed=self.cell.seed, last=self._last
             )
             sampler = get_sampler(model.posterior(X[:1]), torch.Size([_SAMPLES]), seed=seed)
-            improvement = qExpectedImprovement(model, best_f=Y.max(), sampler=sampler)
+            improvement = qLogExpectedImprovement(model, best_f=Y.max(), sampler=sampler)
             bounds = torch.stack([torch.zeros_like(X[0]), torch.ones_like(X[0])])
             found, _ = optimize_acqf(
                 improvement, bounds, q=self.task.batch, num_restarts=_RESTARTS, raw_samples=_RAW_SAMPLES,

@@ -26,7 +26,7 @@ from gpytorch.kernels import MaternKernel, ScaleKernel
 from gpytorch.means import ZeroMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import GammaPrior
-from jaxtyping import Float
+from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -231,12 +231,12 @@ class _Drawn(torch.autograd.Function):
 
 
 @eqx.filter_jit
-def _draws(posterior: Any, x: Float[np.ndarray, "n d"], seed: int):
+def _draws(posterior: Any, x: ArrayLike, seed: int):
     return _functions(posterior, x, seed)
 
 
 @eqx.filter_jit
-def _pulled(posterior: Any, x: Float[np.ndarray, "n d"], seed: int, above: Float[np.ndarray, "s n"]):
+def _pulled(posterior: Any, x: ArrayLike, seed: int, above: ArrayLike):
     return jax.vjp(lambda rows: _functions(posterior, rows, seed), x)[1](above)[0]
 
 

@@ -44,8 +44,9 @@ class BayesianOptimisation(Experiment):
     counterparts = {name: name for name in SURROGATES}  # noqa: RUF012
     notes = (
         "The paper prints no table: its figure shows the running best over 5 seeds, in favour of FSP-Laplace on PDE and the BNN draw.",
-        "q-EI with 128 samples, 2 restarts, 16 raw samples and at most 10 iterations of L-BFGS-B for every surrogate, with gradients; "
-        "the authors optimised without. Initial points are those of one scrambled Sobol sequence for each seed.",
+        "q-EI with 128 samples, 2 restarts, 16 raw samples and at most 10 iterations of L-BFGS-B for every surrogate. The authors "
+        "optimised without gradients; with them the logarithm is climbed (BoTorch's qLogExpectedImprovement), because q-EI is flat where "
+        "no sample improves. Initial points are those of one scrambled Sobol sequence for each seed.",
         "Simple regret is the known optimum less the best value; of the BNN draw the optimum is the best of 20 climbs by gradients; of "
         "the PDE it is unknown. The draws of polynomial, network and initial state are the same for all seeds.",
         "Laplace, FVI, the deep ensemble and the paper's form have the noise (and prior) that the marginal likelihood of a "
