@@ -170,7 +170,7 @@ def spikes() -> Values:
         ("RBF(.3) on [0, 20]", RBF(lengthscale=0.3), _rbf(0.3), wide, np.sin(wide[:, 0]), 0),
         ("RBF(5) x Periodic(1)", RBF(lengthscale=5.0) * Periodic(lengthscale=1.0, period=1.0), seasonal, wide,
          np.sin(2 * np.pi * wide[:, 0]), 0),
-        ("ARD Matern-3/2, 8 columns", Matern32(lengthscale=scales), ard, box, np.sin(2 * box[:, 0]) + box[:, 1], 0),
+        ("ARD Matern-3/2, 8 columns", Matern32(lengthscale=jnp.asarray(scales)), ard, box, np.sin(2 * box[:, 0]) + box[:, 1], 0),
     ]  # fmt: skip
     for name, kernel, dense, inputs, targets, steps in cases:
         low, high = inputs.min(axis=0), inputs.max(axis=0)

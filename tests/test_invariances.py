@@ -9,7 +9,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 import references
-from gpjax.kernels import RBF
+from gpjax.kernels import RBF, Linear
 
 import fsplaplace as fsp
 from fsplaplace import FSPRegressor, PrecisionWarning
@@ -105,6 +105,94 @@ def test_inputs_far_from_zero_give_the_exact_process_as_well(shift, steps):
     assert found.log_evidence == pytest.approx(EXACT.log_evidence, abs=0.1)
 
 
+FAR = {
+    "1e6": Change(x_shift=1e6),
+    "1e6 ranges": Change(x_factor=0.5, x_shift=1e6),
+    "-2e5, y + 10": Change(x_shift=-2e5, y_shift=10.0),
+    "3e4, thousands": Change(x_factor=1000.0, x_shift=3e7),
+}
+
+
+@pytest.mark.parametrize("own_network", [False, True])
+@pytest.mark.parametrize("name", FAR)
+def test_inputs_up_to_a_million_ranges_from_zero_are_centred_in_float64(name, own_network):
+    """In float32 itself these inputs are up to a sixteenth of the range apart."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", PrecisionWarning)
+        found = fit(FAR[name], steps=200, own_network=own_network)
+    assert found.error() < 1e-3
+    assert found.log_evidence == pytest.approx(EXACT.log_evidence, abs=0.1)
+
+
+class TestFarInputs:
+    """What else a posterior of inputs far from zero is asked."""
+
+    shift = 1e6
+
+    @pytest.fixture(scope="class")
+    def fitted(self):
+        x = X + self.shift
+        mean = fsp.means.Linear([2.0], -2.0 * self.shift)
+        prior, context = fsp.Prior(RBF(lengthscale=0.3), mean=mean), fsp.context.around(x)
+        network = fsp.mlp([50, 50], prior=prior, context=context, key=jr.key(1))
+        posterior = fsp.laplace(fsp.as_model(network), prior, fsp.likelihoods.Gaussian(0.1), x, Y + 2 * X[:, 0])
+        return network, posterior
+
+    def test_a_linear_mean_is_moved_with_all_its_digits(self, fitted):
+        found = fitted[1].predict(NEW + self.shift)
+        fit = Fit(np.asarray(found.mean[:, 0]) - 2 * NEW[:, 0], np.asarray(found.std[:, 0]), 0.0)
+        assert fit.error() < 3e-3
+
+    def test_batches_are_centred_as_arrays_are(self, fitted):
+        network, whole = fitted
+        x, y = X + self.shift, Y + 2 * X[:, 0]
+        batches = [(x[:50], y[:50]), (x[50:], y[50:])]
+        parts = fsp.laplace(fsp.as_model(network), fsp.Prior(RBF(lengthscale=0.3), mean=lambda x: 2 * (x - self.shift)),
+                            whole.likelihood, batches)  # fmt: skip
+        assert float(parts.log_evidence) == pytest.approx(float(whole.log_evidence), abs=1.0)
+
+    def test_it_is_saved_and_loaded(self, fitted, tmp_path):
+        network, posterior = fitted
+        fsp.save(tmp_path / "far.safetensors", posterior)
+        again = fsp.load(tmp_path / "far.safetensors", network)
+        x = NEW + self.shift
+        np.testing.assert_array_equal(again.predict(x).mean, posterior.predict(x).mean)
+
+    def test_more_data_are_taken_as_before(self, fitted):
+        posterior = fitted[1]
+        later = posterior.condition(NEW[:5] + self.shift, np.asarray(posterior.predict(NEW[:5] + self.shift).mean))
+        assert np.all(np.asarray(later.predict(NEW[:5] + self.shift).std) < posterior.predict(NEW[:5] + self.shift).std)
+
+    def test_what_cannot_be_centred_is_refused(self, fitted, tmp_path):
+        posterior, slope = fitted[1], fsp.operators.partial(0)
+        with pytest.raises(ValueError, match=r"inputs minus .*which operators do not know; subtract that"):
+            posterior.predict(NEW + self.shift, of=slope)
+        with pytest.raises(ValueError, match="export: the inputs lie so far from zero"):
+            fsp.export(posterior, tmp_path / "program")
+        slopes = fsp.Observation(NEW + self.shift, NEW[:, 0], fsp.likelihoods.Gaussian(0.1), of=slope)
+        with pytest.raises(ValueError, match="pass the network that train returned"):
+            fsp.laplace(posterior.model, posterior.prior, posterior.likelihood, X + self.shift, Y, also=[slopes])
+
+    @pytest.mark.parametrize("kind", ["a kernel that moves", "a network that does not centre", "rounded rows"])
+    def test_without_a_way_to_centre_it_is_said(self, kind):
+        x = X + self.shift
+        prior = fsp.Prior(Linear(variance=1e-12) if kind == "a kernel that moves" else RBF(lengthscale=0.3))
+        network = fsp.mlp([5], prior=fsp.Prior(RBF()), context=fsp.context.around(x), key=jr.key(1))
+        if kind == "a network that does not centre":
+            network = eqx.nn.MLP(1, 1, 5, 1, key=jr.key(0))
+        rows = x.astype(np.float32) if kind == "rounded rows" else x
+        with pytest.warns(PrecisionWarning, match="X: column 0"):
+            fsp.train(fsp.as_model(network), prior, fsp.likelihoods.Gaussian(0.1), fsp.context.around(x), rows, Y,
+                      key=jr.key(0), steps=1, progress=False)  # fmt: skip
+
+    def test_targets_that_are_rounded_are_named(self):
+        prior, context = fsp.Prior(RBF(lengthscale=0.3), mean=1e6), fsp.context.around(X)
+        model = fsp.as_model(fsp.mlp([5], prior=prior, context=context, key=jr.key(1)))
+        with pytest.warns(PrecisionWarning, match="y: column 0 .* subtract a number from y and from the prior's mean"):
+            posterior = fsp.laplace(model, prior, fsp.likelihoods.Gaussian(0.1), X, Y + 1e6)
+        assert posterior.verdict.level != "good"
+
+
 def test_long_training_under_a_prior_mean_keeps_the_features():
     found = fit(Change(y_shift=10.0), steps=2000)
     assert found.error() < 1e-3
@@ -130,8 +218,8 @@ class TestPrecisionWarning:
         return model, prior, fsp.likelihoods.Gaussian(0.1), context, np.concatenate([X, X + shift], axis=1)[:, 1:]
 
     def test_rounded_inputs_are_named_with_what_to_do(self):
-        model, prior, likelihood, context, x = self.problem(1e6)
-        message = r"X: column 0 goes from 999999.* are 0.0625 apart there .*subtract a centre.*FSPRegressor.*float64"
+        model, prior, likelihood, context, x = self.problem(1e8)
+        message = r"X: column 0 goes from 99999999.* are 8 apart there .*subtract a centre.*FSPRegressor.*float64"
         with pytest.warns(PrecisionWarning, match=message):
             fsp.train(model, prior, likelihood, context, x, Y, key=jr.key(0), steps=1, progress=False)
         for data in ((x, Y), ([(x[:50], Y[:50]), (x[50:], Y[50:])],)):

@@ -50,6 +50,26 @@ class Sampler(eqx.Module):
         """`num_points` points of the same distribution on the host; the library's own samplers compile nothing for it."""
         return np.asarray(self.sample(num_points, key=jr.key(int(generator.integers(2**31)))))
 
+    def minus(self, origin: Float[Array, " d"]) -> "Sampler":
+        """The same points minus an origin; where the sampler can, with all digits of what is left."""
+        return _Minus(self, origin)
+
+
+class _Minus(Sampler):
+    sampler: Sampler
+    origin: Float[Array, " d"]
+
+    @property
+    def compiled(self):
+        return self.sampler.compiled
+
+    def sample(self, num_points, *, key):
+        points = self.sampler.sample(num_points, key=key)
+        return points - self.origin.astype(points.dtype)
+
+    def draw(self, num_points, generator):
+        return self.sampler.draw(num_points, generator) - np.asarray(self.origin)
+
 
 class _Box(Sampler):
     lower: Float[Array, " d"]
@@ -71,6 +91,9 @@ class _Box(Sampler):
                 f"{name}: lower exceeds upper in column {bad} ({lower[bad]:g} > {upper[bad]:g}); swap them"
             )
         self.lower, self.upper = jnp.asarray(lower), jnp.asarray(upper)
+
+    def minus(self, origin):
+        return eqx.tree_at(lambda box: (box.lower, box.upper), self, (self.lower - origin, self.upper - origin))
 
     def _stretch(self, unit: Float[Array, "m d"]) -> Float[Array, "m d"]:
         return self.lower + unit * (self.upper - self.lower)
@@ -242,6 +265,9 @@ class Data(Sampler):
         chosen = points[np.concatenate(orders)[:num_points]]
         return chosen + jitter * generator.standard_normal(chosen.shape, points.dtype)
 
+    def minus(self, origin):
+        return _rows_minus(self, origin)
+
 
 class Segments(Sampler):
     """Points at random places on the straight lines between rows of an array.
@@ -290,6 +316,9 @@ class Segments(Sampler):
         weight = generator.uniform(size=(num_points, 1)).astype(rows.dtype)
         return weight * rows[first] + (1 - weight) * rows[second]
 
+    def minus(self, origin):
+        return _rows_minus(self, origin)
+
 
 class Mixture(Sampler):
     """A fixed share of the points from each of several samplers.
@@ -335,11 +364,22 @@ class Mixture(Sampler):
         parts = [sampler.draw(count, streams[part]) for part, sampler, count in self._shares(num_points)]
         return np.concatenate(parts)
 
+    def minus(self, origin):
+        return eqx.tree_at(
+            lambda mixture: mixture.samplers, self, tuple(sampler.minus(origin) for sampler in self.samplers),
+            is_leaf=lambda node: node is self.samplers,
+        )  # fmt: skip
+
     def _shares(self, num_points: int) -> list[tuple[int, Sampler, int]]:
         """Parts with points in them: which, and how many."""
         edges = np.round(np.cumsum((0.0, *self.weights)) * num_points).astype(int)
         counts = np.diff(edges).tolist()
         return [(part, self.samplers[part], count) for part, count in enumerate(counts) if count > 0]
+
+
+def _rows_minus(sampler, origin: Float[Array, " d"]) -> Sampler:
+    """A sampler that has rows, with those minus an origin."""
+    return eqx.tree_at(lambda tree: tree.points, sampler, sampler.points - origin)
 
 
 def _by_rows(draw: Callable, key: PRNGKeyArray, shape: tuple[int, ...], dtype) -> Float[Array, "..."]:

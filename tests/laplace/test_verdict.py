@@ -263,8 +263,9 @@ def test_inputs_that_were_rounded_are_a_reason_for_caution():
     shift = 1e6
     prior, context = fsp.Prior(RBF(lengthscale=0.3)), fsp.context.around(X + shift)
     model = fsp.as_model(fsp.mlp([30, 30], prior=prior, context=context, key=jr.key(0)))
+    rounded = (X + shift).astype(np.float32)
     with pytest.warns(fsp.PrecisionWarning), pytest.warns(fsp.VerdictWarning, match="numbers of float32 are"):
-        posterior = fsp.laplace(model, prior, LIKELIHOODS["Gaussian"], X + shift, Y)
+        posterior = fsp.laplace(model, prior, LIKELIHOODS["Gaussian"], rounded, Y)
     assert posterior.verdict.level == "caution"
     assert any("subtract a centre" in remedy for remedy in posterior.verdict.remedies)
 

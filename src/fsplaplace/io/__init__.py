@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
 from jax.core import Tracer
@@ -18,8 +19,9 @@ from fsplaplace.io._encoding import PARTS, Encoder
 from fsplaplace.io._export import export as export
 from fsplaplace.io._registry import entry_named, entry_of
 from fsplaplace.io._registry import register as register
+from fsplaplace.laplace import Posterior
 from fsplaplace.likelihoods import Likelihood
-from fsplaplace.networks import as_model
+from fsplaplace.networks import as_model, moved_prior
 from fsplaplace.prior import Prior
 
 FORMAT = 1
@@ -110,6 +112,10 @@ def load(
         # Stored dtypes are kept whatever the process computes in.
         with jax.enable_x64(True):
             restored = decoder.decode(header["object"], "")
+        if isinstance(restored, Posterior) and restored.model.origin is not None:
+            # A mean that was given here is a function of inputs as they are.
+            near = moved_prior(restored.prior, np.asarray(restored.model.origin))
+            restored = eqx.tree_at(lambda tree: tree.prior, restored, near)
         check = entry_named(header["object"]["class"]).check
         if check is not None:
             check(restored)

@@ -12,7 +12,7 @@ from fsplaplace.host import FileFormatError
 from fsplaplace.io._encoding import is_array, is_part, model_arrays
 from fsplaplace.io._fields import check_finite, check_values
 from fsplaplace.io._registry import entry_named
-from fsplaplace.networks import Model
+from fsplaplace.networks import Model, moved_model
 from fsplaplace.prior import Prior
 
 # What inconsistent values may raise anywhere below; everything else is a bug of ours and shows itself.
@@ -29,7 +29,7 @@ _NODES = {
     "class": {"class", "fields"}, "model": {"model"}, "tuple": {"tuple"}, "list": {"list"}, "dict": {"dict"},
     "array": {"array", "shape", "dtype", "numpy", "weak"}, "slice": {"slice"}, "omitted": {"omitted"},
 }  # fmt: skip
-_MODEL_KEYS = {"name", "weights", "probe"}
+_MODEL_KEYS = {"name", "weights", "probe", "origin"}
 
 
 class Decoder:
@@ -120,8 +120,8 @@ class Decoder:
         if not set(stored) <= _MODEL_KEYS or not isinstance(stored.get("name"), str):
             raise FileFormatError(f"{path} is not described in a known way")
         values = {name: self.array(node, f"{path}{name}") for name, node in stored["weights"].items()}
-        expected = model_arrays(self.network)
-        name = self.network.name
+        network, name = self.placed(stored, path), self.network.name
+        expected = model_arrays(network)
         for weight in sorted(set(values) | set(expected)):
             seen = _describe(expected[weight]) if weight in expected else "nothing there"
             wanted = _describe(values[weight]) if weight in values else "nothing there"
@@ -134,12 +134,31 @@ class Decoder:
         def replace(place, leaf):
             return values[jax.tree_util.keystr(place)] if is_array(leaf) else leaf
 
-        tree = {"params": self.network.params, "frozen": self.network.frozen}
+        tree = {"params": network.params, "frozen": network.frozen}
         tree = jax.tree_util.tree_map_with_path(replace, tree)
-        model = Model(tree["params"], tree["frozen"], self.network.call, name)
+        model = Model(tree["params"], tree["frozen"], network.call, name, network.origin)
         if stored.get("probe") is not None:
             self.check_function(model, stored["probe"])
         return model
+
+    def placed(self, stored: dict[str, Any], path: str) -> Model:
+        """The given network, as a function of inputs minus the origin that the file has."""
+        network = self.network
+        assert network is not None  # `model` has refused that
+        if stored.get("origin") is None:
+            return network
+        origin = np.asarray(self.array(stored["origin"], f"{path}.origin"))
+        if origin.ndim != 1 or origin.dtype.kind != "f" or not np.all(np.isfinite(origin)):
+            raise FileFormatError(f"{path}.origin is {_describe(origin)}, but a row of finite numbers is wanted")
+        if network.origin is not None and np.array_equal(network.origin, origin):
+            return network
+        moved = moved_model(network, origin) if network.origin is None else None
+        if moved is None:
+            raise FileFormatError(
+                f"the saved network subtracts {origin} from its inputs, but the given network {network.name} centres no inputs; pass "
+                "the network that was trained"
+            )
+        return moved
 
     def check_function(self, model: Model, probe: dict[str, Any]) -> None:
         """Refuse a network of the right shapes that computes something else: another activation, another order."""

@@ -87,6 +87,8 @@ class Encoder:
     def model(self, model: Model, path: str) -> dict[str, Any]:
         weights = {name: self.array(leaf, f"{path}{name}") for name, leaf in model_arrays(model).items()}
         node: dict[str, Any] = {"name": model.name, "weights": weights}
+        if model.origin is not None:
+            node["origin"] = self.array(model.origin, f"{path}.origin")
         if self.inputs is not None:
             few = jnp.asarray(self.inputs[:_NUM_PROBES])
             node["probe"] = {

@@ -49,6 +49,11 @@ def export(posterior: Any, path: str | Path, *, platforms: Sequence[str] | None 
         raise TypeError(
             f"export: {type(posterior).__name__} is not a posterior of fsplaplace.laplace; pass one, or write others with save"
         )
+    if posterior.model.origin is not None:
+        raise ValueError(
+            f"export: the inputs lie so far from zero that {posterior.scale.dtype} cannot tell them apart, and the program takes inputs "
+            f"of that dtype; subtract {posterior.model.origin} from all inputs before train and laplace"
+        )
     dtype = posterior.scale.dtype
     if importlib.util.find_spec("flatbuffers") is None:
         raise ImportError(

@@ -17,6 +17,7 @@ from fsplaplace.host import FileFormatError
 from fsplaplace.io._checks import check_posterior, check_trained
 from fsplaplace.kernels.multi_output import BlockComputation
 from fsplaplace.laplace import Diagnostics, Later, Posterior, Ratio, Stage, Verdict
+from fsplaplace.networks import Moved
 from fsplaplace.prior import Prior
 from fsplaplace.training import History, Trained
 
@@ -111,6 +112,7 @@ def _register_all() -> None:
         operator = functools.partial(reduce, axis=0)
         register(kind, name=f"gpjax.means.{kind.__name__}", constants={"operator": operator})
     register(means.Linear, name="fsplaplace.means.Linear")
+    register(Moved, name="fsplaplace.means.Moved")
     for kind in (kernels.Helmholtz, kernels.GemmComputation, BlockComputation):
         register(kind, name=f"fsplaplace.kernels.{kind.__name__}")
     for kind in (

@@ -12,7 +12,7 @@ from fsplaplace.arguments import check_readable, check_squares
 from fsplaplace.host import to_device
 from fsplaplace.laplace import _choices
 from fsplaplace.likelihoods import Likelihood
-from fsplaplace.networks import Extent, Model, warn_if_coarse
+from fsplaplace.networks import Extent, Model, warn_if_coarse, warn_if_coarse_targets
 from fsplaplace.prior import Prior
 from fsplaplace.training import check_types, check_widths
 
@@ -108,6 +108,13 @@ def read_rows(model: Model, likelihood: Likelihood, X: ArrayLike | Iterable, y: 
     return _array_rows(model, likelihood, X, y) if y is not None else _batch_rows(model, likelihood, X)
 
 
+def first_rows(X: ArrayLike | Iterable) -> ArrayLike:
+    """The array, or the inputs of the first batch, as the caller gave them."""
+    if not _is_batches(X):
+        return X  # pyright: ignore[reportReturnType]  # what is not to be iterated over is an array, or refused later
+    return next((inputs for inputs, _ in _batches(X)), np.zeros((0, 0)))
+
+
 def num_rows_and_example(X: ArrayLike | Iterable) -> tuple[int, np.ndarray]:
     """n and some rows, without a check: of an array nothing is read, of batches only their lengths."""
     if not _is_batches(X):
@@ -125,7 +132,7 @@ def _array_rows(model: Model, likelihood: Likelihood, X, y) -> Rows:
     if inputs.nbytes <= _choices.HELD or inputs.ndim < 2:
         whole = _checked(model, likelihood, inputs, targets)
         data = Rows(lambda: iter([whole]), lambda index: Part(whole.inputs[index], whole.targets[index]))
-        data.coarse = warn_if_coarse(inputs, model.dtype)
+        data.coarse = _warn_if_coarse(model, inputs, whole.targets, targets)
         return data
     if targets.ndim == 0 or targets.shape[0] != inputs.shape[0]:
         raise ValueError(f"y has shape {targets.shape}, but X has {inputs.shape[0]} rows; pass one target for each")
@@ -141,12 +148,20 @@ def _array_rows(model: Model, likelihood: Likelihood, X, y) -> Rows:
         return _checked(model, likelihood.rows(index), inputs[index], targets[index])
 
     data = Rows(parts, take)
-    data.coarse = warn_if_coarse(inputs[:: -(-inputs.shape[0] // size)], model.dtype)
+    some = slice(None, None, -(-inputs.shape[0] // size))
+    data.coarse = _warn_if_coarse(model, inputs[some], take(slice(0, 1)).targets, targets[some])
     return data
 
 
+def _warn_if_coarse(model: Model, inputs, checked: np.ndarray, targets: np.ndarray) -> str | None:
+    """What is said of inputs, and of targets that are compared with outputs as numbers, that lose digits."""
+    said = warn_if_coarse(inputs, model.dtype, origin=model.origin)
+    # Labels and counts are integers, or few, after their check.
+    return said or (warn_if_coarse_targets(targets, model.dtype) if checked.dtype.kind == "f" else None)
+
+
 def _batch_rows(model: Model, likelihood: Likelihood, batches) -> Rows:
-    extent, order = Extent(), _Order() if likelihood.rows(slice(0, 1)) is not likelihood else None
+    extent, order = Extent(model.origin), _Order() if likelihood.rows(slice(0, 1)) is not likelihood else None
 
     def parts():
         start, first = 0, None

@@ -13,13 +13,13 @@ from fsplaplace.arguments import KeyLike, as_key, checked
 from fsplaplace.host import one_blas_thread, ready_to_compute, resolve_budget
 from fsplaplace.laplace._choices import Options, num_training
 from fsplaplace.laplace._covariance_form import covariance_form
-from fsplaplace.laplace._data import Rows, check_rows
+from fsplaplace.laplace._data import Rows, check_rows, first_rows
 from fsplaplace.laplace._observed import all_inputs, observe, warn_if_outside
 from fsplaplace.laplace._posterior import Posterior
 from fsplaplace.laplace._precision_form import precision_form
 from fsplaplace.laplace._problem import Problem, default_context, default_guards, distinct, with_training
 from fsplaplace.likelihoods import Likelihood
-from fsplaplace.networks import Model
+from fsplaplace.networks import Model, bring_near
 from fsplaplace.observations import Observation
 from fsplaplace.prior import Prior
 from fsplaplace.training import check_types
@@ -111,8 +111,15 @@ def laplace(
     """
     ready_to_compute()
     check_types(model, prior, likelihood)
+    if model.origin is not None and also:
+        raise ValueError(
+            f"laplace: {model.name} works with inputs minus {np.asarray(model.origin)}, which operators do not know; pass the "
+            "network that train returned"
+        )
     if X is None and y is not None:
         raise ValueError("laplace: X is None, but y is not; pass both, or neither and also=[Observation(...)]")
+    if X is not None and not also:
+        model, prior = bring_near(model, prior, first_rows(X))
     values = None if X is None else check_rows(model, prior, likelihood, X, y)
     observed = observe(model, prior, likelihood, values, tuple(also or ()))
     data = all_inputs(observed)

@@ -74,7 +74,8 @@ class Posterior(eqx.Module):
         shift: s, (p,); zero if the mean is the network's.
         information: prior over posterior variance along each direction of `scale`, 1 for rows of zeros, (r,); None in the
             precision form.
-        context_points: where the prior was enforced.
+        context_points: where the prior was enforced; minus `model.origin`, if the inputs lie so far from zero that the model has
+            one.
         log_evidence: the Laplace approximation of $\log p(y)$.
         diagnostics: what was done, and how well the network holds the prior; prints as a table.
         later: what data say that `condition` added since: the coordinates along `scale` and their covariance; None at first.
@@ -365,6 +366,11 @@ def _through(posterior: Posterior, of: Operator | Callable | None) -> LinearMode
     linear, operator = posterior._linear_model, as_operator(of)
     if isinstance(operator, Value):
         return linear
+    if posterior.model.origin is not None:
+        raise ValueError(
+            f"Posterior: of is {operator.name}, but the inputs lie so far from zero that this posterior works with inputs minus "
+            f"{posterior.model.origin}, which operators do not know; subtract that from all inputs before train and laplace"
+        )
     concrete, stated = not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(posterior)), True
     # Also where x is traced: what is known of the operator does not depend on it.
     with jax.ensure_compile_time_eval() if concrete else contextlib.nullcontext():

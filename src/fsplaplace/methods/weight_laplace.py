@@ -159,7 +159,7 @@ def last_layer(model: Model, X: Float[Array, "n ..."] | None = None) -> Model:
     kept = [leaf if array in chosen else None for array, leaf in enumerate(leaves)]
     rest = [None if array in chosen else leaf for array, leaf in enumerate(leaves)]
     params, frozen = jax.tree.unflatten(structure, kept), jax.tree.unflatten(structure, rest)
-    return Model(params, (frozen, model.frozen), _PartlyFrozen(model.call), model.name)
+    return Model(params, (frozen, model.frozen), _PartlyFrozen(model.call), model.name, model.origin)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -29,8 +29,13 @@ from fsplaplace.networks._model import Model as Model
 from fsplaplace.networks._model import release_code as release_code
 from fsplaplace.networks._normalise import Normalised as Normalised
 from fsplaplace.networks._normalise import normalise as normalise
+from fsplaplace.networks._origin import Moved as Moved
+from fsplaplace.networks._origin import bring_near as bring_near
+from fsplaplace.networks._origin import moved_model as moved_model
+from fsplaplace.networks._origin import moved_prior as moved_prior
 from fsplaplace.networks._precision import Extent as Extent
 from fsplaplace.networks._precision import PrecisionWarning as PrecisionWarning
 from fsplaplace.networks._precision import warn_if_coarse as warn_if_coarse
+from fsplaplace.networks._precision import warn_if_coarse_targets as warn_if_coarse_targets
 from fsplaplace.networks._units import Units as Units
 from fsplaplace.networks._width import choose_width as choose_width

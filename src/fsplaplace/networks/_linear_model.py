@@ -15,7 +15,9 @@ from fsplaplace.prior import Prior
 def linear_model(model: Model, prior: Prior | None, shift: Float[Array, " p"]) -> Model:
     r"""$\mu(x) + J(x) s$, J the Jacobian of `model` at its weights, as a model whose weights are s; $f(x) + J(x) s$ without
     a prior."""
-    return Model(model.unravel(shift), (model.params, model.frozen, prior), _AtWeights(model.call), model.name)
+    return Model(
+        model.unravel(shift), (model.params, model.frozen, prior), _AtWeights(model.call), model.name, model.origin
+    )
 
 
 class PointFunction(eqx.Module):

@@ -65,12 +65,15 @@ class Model(eqx.Module):
         frozen: what the network needs besides: weights outside the mask, and parts that are not arrays.
         call: `call(params, frozen, x)`, a function of a batch.
         name: the network's type, for messages.
+        origin: subtracted from inputs by `check_inputs`, in float64, before they are cast to the weights' dtype: the network
+            is then a function of what is left. None, as `as_model` makes it: nothing is subtracted.
     """
 
     params: PyTree[Array]
     frozen: PyTree
     call: Callable[[PyTree, PyTree, Array], Array] = eqx.field(static=True)
     name: str = eqx.field(static=True)
+    origin: Float[Array, " d"] | None = None
 
     @classmethod
     def refusal(cls, value) -> str:
@@ -140,16 +143,19 @@ class Model(eqx.Module):
 
     def through(self, operator: Operator) -> "Model":
         r"""The network seen through an operator: outputs $L[f(\cdot, w)](x)$ of the same weights w."""
-        return Model(self.params, (self.frozen, operator), Through(self.call, operator.name), self.name)
+        return Model(self.params, (self.frozen, operator), Through(self.call, operator.name), self.name, self.origin)
 
     def check_inputs(self, x: ArrayLike, *, argument: str = "X") -> Float[Array, "n ..."]:
         """Inputs in the weights' dtype, or an error that says what is wrong with them."""
         if isinstance(x, Tracer):
-            return jnp.asarray(x, self.dtype)
+            inputs = jnp.asarray(x, self.dtype)
+            return inputs if self.origin is None else inputs - self.origin
         values, dtype = check_numbers(x, argument), self.dtype
         if values.ndim < 2 or values.size == 0:
             what = "row" if values.ndim < 2 or values.shape[0] == 0 else "column"
             raise ValueError(f"{argument} has shape {values.shape}; pass at least one {what}, as (n, d)")
+        if self.origin is not None:
+            values = values.astype(np.float64) - np.asarray(self.origin, np.float64)
         with np.errstate(over="ignore"):  # a number too large for the weights' dtype is infinite below
             values = values.astype(dtype)
         if not np.all(np.isfinite(values)):

@@ -31,12 +31,14 @@ class Units(eqx.Module):
         scale: $\ell$, one number for each input; None for one.
         output_scale: s, one number for each output; None for one.
         mean: $\mu$, a function from (n, d) to (n,), (n, 1) or (n, q); None for zero.
+        origin: added to the inputs of $\mu$, if it was subtracted from x before; None for zero.
     """
 
     centre: Float[Array, "..."] | None = None
     scale: Float[Array, "..."] | None = None
     output_scale: Float[Array, "..."] | None = None
     mean: Callable | None = None
+    origin: Float[Array, " d"] | None = None
 
     def inputs(self, x: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
         """What the network is given."""
@@ -50,7 +52,9 @@ class Units(eqx.Module):
             values = values * self.output_scale.astype(values.dtype)
         if self.mean is None:
             return values
-        mean = jnp.asarray(self.mean(x.reshape(x.shape[0], -1))).reshape(x.shape[0], -1)
+        at = x.reshape(x.shape[0], -1)
+        at = at if self.origin is None else at + self.origin.astype(x.dtype)
+        mean = jnp.asarray(self.mean(at)).reshape(x.shape[0], -1)
         if mean.shape[1] not in (1, values.shape[1]):
             raise ValueError(f"mean has {mean.shape[1]} outputs, but the network has {values.shape[1]}")
         return values + mean.astype(values.dtype)

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from fsplaplace.arguments import check_squares
 from fsplaplace.host import cast, to_device
 from fsplaplace.likelihoods import FromLogDensity, Likelihood
-from fsplaplace.networks import Model, warn_if_coarse
+from fsplaplace.networks import Model, warn_if_coarse, warn_if_coarse_targets
 from fsplaplace.prior import Prior
 
 # Rows at which functions of the user's are looked at before anything is computed.
@@ -27,9 +27,11 @@ def check_problem(
     check_types(model, prior, likelihood)
     inputs = model.check_inputs(X)
     if not isinstance(X, Tracer):
-        warn_if_coarse(np.asarray(X), model.dtype)
+        warn_if_coarse(np.asarray(X), model.dtype, origin=model.origin)
     targets = likelihood.check_targets(y, num_rows=inputs.shape[0])
     if targets.dtype.kind == "f":
+        if not isinstance(targets, Tracer):
+            warn_if_coarse_targets(targets, model.dtype)
         with np.errstate(over="ignore"):  # what is too large is refused in the next line
             check_squares(targets.astype(model.dtype), f"{type(likelihood).__name__}: y")
     targets = cast(to_device(targets), model.dtype)

@@ -20,7 +20,7 @@ from fsplaplace.arguments import KeyLike, as_key, checked
 from fsplaplace.context import Sampler
 from fsplaplace.host import host_generator, ready_to_compute, to_device
 from fsplaplace.likelihoods import Likelihood
-from fsplaplace.networks import Model, linearisation
+from fsplaplace.networks import Model, bring_near, linearisation
 from fsplaplace.observations import Observation
 from fsplaplace.operators import value
 from fsplaplace.parallel import map_sharded, replicate, row_sharding
@@ -165,6 +165,10 @@ def train(
         raise ValueError("train: one of X and y is None; pass both, or neither and also=[Observation(...)]")
     if X is None and not also:
         raise ValueError("train: X is None and there are no observations; pass X and y, or also=[Observation(...)]")
+    given = model
+    if X is not None and not also:
+        near = bring_near(model, prior, X)
+        model, prior, context = near.model, near.prior, near.sampler(context)
     data = None if X is None or y is None else check_problem(model, prior, likelihood, X, y)
     check_jitter(jitter)
     kinds, held_out = [], None
@@ -205,7 +209,7 @@ def train(
     params, fitted, *others = combine(found.parameters, fixed)
     history = History(*map(jnp.asarray, (*found.terms, found.validation_step, found.validation_loss)))
     last = float(objective.jitter_at(len(found.terms[0]) - 1, maximum=max))
-    return Trained(model.with_params(params), fitted, history, last, tuple(others))
+    return Trained(given.with_params(params), fitted, history, last, tuple(others))
 
 
 class _RegularisedLoss(Objective):
