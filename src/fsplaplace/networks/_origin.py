@@ -20,6 +20,7 @@ from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 from paramax import NonTrainable, unwrap
 
+from fsplaplace.arguments import check_readable
 from fsplaplace.context import Sampler
 from fsplaplace.host import to_device
 from fsplaplace.means import Linear
@@ -92,7 +93,7 @@ def bring_near(model: Model, prior: Prior, rows: ArrayLike) -> Near:
         return Near(model, moved_prior(prior, np.asarray(model.origin)))
     if isinstance(rows, Tracer):
         return Near(model, prior)
-    values = np.asarray(rows)
+    values = check_readable(rows, "X")
     if values.ndim != 2 or values.dtype.name not in _EXACT:
         return Near(model, prior)
     values = values[:: -(-values.shape[0] // _MOST_ROWS) or 1].astype(np.float64)
