@@ -69,3 +69,17 @@ def test_sure_and_right_outputs_keep_little_of_the_variance_and_wrong_ones_all()
     assert variance_share(mean, covariance, labels, np.ones(n)) == SHARES[0]
     flipped = np.where(np.arange(n) % 5 == 0, 1 - labels, labels)
     assert variance_share(mean, covariance, flipped, np.ones(n)) > SHARES[0]
+
+
+def test_variance_that_no_label_has_reduced_is_not_taken_for_one_that_has():
+    """A label with a leverage above one: the mean stays, and with it a share that suits outputs that are right."""
+    n = 60
+    labels = np.arange(n) % 3
+    mean, covariance = 3.0 * np.eye(3)[labels], 400.0 * np.eye(3) * np.ones((n, 1, 1))
+    left, spread = without_own_label(mean, covariance, labels, np.ones(n))
+    # Softmax does not see a shift of all outputs, which has no leverage at all.
+    np.testing.assert_allclose(
+        left - left.mean(axis=1, keepdims=True), mean - mean.mean(axis=1, keepdims=True), atol=1e-6
+    )
+    np.testing.assert_allclose(spread, covariance, rtol=1e-6, atol=1e-9)
+    assert variance_share(mean, covariance, labels, np.ones(n)) == SHARES[0]

@@ -168,7 +168,13 @@ class FSPEstimator(BaseEstimator):
         if not (self.fit_prior and np.any(np.ptp(rows.y, axis=0) > 0)):
             return priors[0], likelihood, ()
         best = fit_best(
-            priors, rows, likelihood, key=key, ard=self.ard, progress=self.progress, **self._prior_options()
+            priors,
+            rows,
+            likelihood,
+            key=key,
+            ard=self.ard,
+            progress=self.progress,
+            **self._prior_options(priors[0], likelihood),
         )
         # An input that does not matter has a length scale at its upper bound: what `ard` is for. The report says it.
         heard = [each for each in best.said if not re.match(_IRRELEVANT_INPUTS, str(each.message))]
@@ -178,7 +184,7 @@ class FSPEstimator(BaseEstimator):
         self.prior_report_ = best.fitted.report
         return best.fitted.prior, best.fitted.likelihood, said
 
-    def _prior_options(self) -> dict[str, Any]:
+    def _prior_options(self, prior: Prior, likelihood: Likelihood) -> dict[str, Any]:
         """Further options of `fit_prior`."""
         return {}
 

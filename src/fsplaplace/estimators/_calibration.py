@@ -17,8 +17,9 @@ SHARES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
 _DRAWS = 1000
 # Rows whose draws are held at once.
 _ROWS = 256
-# What one label may say of the outputs, of all that is known about them.
-_MOST_LEVERAGE = 0.99
+# What one label may say of the outputs, of all that is known about them. A posterior that has seen the label stays below 1; above, its
+# variance is the prior's own, which the network's features miss and no label has reduced, and there is nothing to take back.
+_MOST_LEVERAGE = 0.95
 
 
 def averaged_probabilities(
@@ -65,9 +66,11 @@ def without_own_label(
     eigenvalues, vectors = np.linalg.eigh(covariance)
     root = (vectors * np.sqrt(np.maximum(eigenvalues, 0.0))[:, None, :]) @ vectors.transpose(0, 2, 1)
     leverage, directions = np.linalg.eigh(root @ curvature @ root)
-    widened = root @ directions / np.sqrt(1 - np.clip(leverage, 0.0, _MOST_LEVERAGE))[:, None, :]
-    without = widened @ widened.transpose(0, 2, 1)
-    return mean - np.einsum("nab,nb->na", without, slope), without
+    known = leverage < _MOST_LEVERAGE
+    widened = root @ directions / np.sqrt(1 - np.where(known, np.maximum(leverage, 0.0), 0.0))[:, None, :]
+    moved = root @ directions / np.sqrt(np.where(known, 1 - leverage, np.inf))[:, None, :]
+    step = np.einsum("nac,nbc,nb->na", moved, moved, slope, optimize=True)
+    return mean - step, widened @ widened.transpose(0, 2, 1)
 
 
 def variance_share(

@@ -4,7 +4,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from gpjax.kernels import MultiOutputKernel
 from jaxtyping import Float
 from scipy.special import expit, softmax
 from sklearn.base import ClassifierMixin
@@ -21,7 +20,9 @@ from fsplaplace.estimators._base import FSPEstimator, whole_or_nothing
 from fsplaplace.estimators._calibration import averaged_probabilities, variance_share
 from fsplaplace.host import pad_rows, padded_size
 from fsplaplace.laplace import Posterior
-from fsplaplace.likelihoods import Bernoulli, Categorical
+from fsplaplace.likelihoods import Bernoulli, Categorical, Likelihood
+from fsplaplace.prior import Prior
+from fsplaplace.tuning import has_label_evidence
 
 
 class FSPClassifier(ClassifierMixin, FSPEstimator):
@@ -77,9 +78,9 @@ class FSPClassifier(ClassifierMixin, FSPEstimator):
             self.variance_share_ = variance_share(*self._outputs(rows.X), rows.y[:, 0].astype(int), rows.weights)
         return self
 
-    def _prior_options(self) -> dict[str, Any]:
-        # The evidence of labels is that of one kernel for all classes. One start: an evaluation has a search for the mode in it.
-        return {} if isinstance(self.kernel, MultiOutputKernel) else {"labels": "laplace", "restarts": 1}
+    def _prior_options(self, prior: Prior, likelihood: Likelihood) -> dict[str, Any]:
+        # One start: an evaluation has a search for the mode in it.
+        return {"labels": "laplace", "restarts": 1} if has_label_evidence(prior, likelihood) else {}
 
     @checked
     def predict_proba(self, X: Any) -> Float[np.ndarray, "n c"]:

@@ -55,7 +55,8 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
         ard: one length scale per input.
         noise: "constant"; "varying" for a scale that is a function of the inputs: a process for its logarithm is fitted to the
             squared leave-one-out residuals of a first fit, and the fit is repeated with it; "auto" for the one that the evidence of
-            those residuals prefers. "fsp-laplace" only.
+            those residuals prefers. "fsp-laplace" only. Not the default: where it finds almost no noise it can be far too sure (one fold
+            of energy: log density .26 instead of 1.51), because the scale's own uncertainty is not averaged over.
         effort: what `network`, `steps` and `num_context` are where they are left out; `plan(X)` says what a fit will cost.
             "fast": two layers of 50, 2,000 steps, 1,000 context points. "normal": the same up to 2,000 rows; beyond, two
             layers of 100 and a step for each row, at most 10,000. "thorough": two layers of 100 and 5,000 steps; beyond

@@ -4,6 +4,7 @@ from fsplaplace.tuning._choose import PriorRanking as PriorRanking
 from fsplaplace.tuning._choose import choose_prior as choose_prior
 from fsplaplace.tuning._fit_prior import FittedPrior as FittedPrior
 from fsplaplace.tuning._fit_prior import fit_prior as fit_prior
+from fsplaplace.tuning._label_evidence import has_label_evidence as has_label_evidence
 from fsplaplace.tuning._log_variance import LogVariance as LogVariance
 from fsplaplace.tuning._log_variance import fit_log_variance as fit_log_variance
 from fsplaplace.tuning._marginal_likelihood import log_marginal_likelihood as log_marginal_likelihood

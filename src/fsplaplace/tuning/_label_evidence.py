@@ -32,6 +32,7 @@ from fsplaplace.tuning._repeats import DistinctRows
 
 # Newton's method for the mode: most steps, and the gain in nats below which it has arrived.
 _MOST_NEWTON_STEPS, _ARRIVED = 50, 1e-8
+_LARGEST_EXPONENT = 300.0
 
 
 def has_label_evidence(prior: Prior, likelihood: Likelihood) -> bool:
@@ -343,18 +344,22 @@ class Squares(NamedTuple):
 
     def log_density(self, f: Float[np.ndarray, "n 1"]) -> float:
         """Up to a term that depends on no parameter."""
-        return -0.5 * float(np.sum(f[:, 0] + self.squares * np.exp(-f[:, 0])))
+        return -0.5 * float(np.sum(f[:, 0] + self._scaled(f)))
 
     def slope(self, f: Float[np.ndarray, "n 1"]) -> Float[np.ndarray, "n 1"]:
-        return 0.5 * (self.squares * np.exp(-f[:, 0]) - 1)[:, None]
+        return 0.5 * (self._scaled(f) - 1)[:, None]
 
     def curvature(self, K: Float[np.ndarray, "n n"], f: Float[np.ndarray, "n 1"]) -> _OneCurvature:
-        weight = 0.5 * self.squares * np.exp(-f[:, 0])
+        weight = 0.5 * self._scaled(f)
         return _OneCurvature(weight, *_inverse_with(K, weight))
 
     def curvature_slope(self, f: Float[np.ndarray, "n 1"], variances: Float[np.ndarray, "n 1 1"]):
         """The derivative of tr(Σ W) in f."""
-        return -(variances[:, 0, 0] * 0.5 * self.squares * np.exp(-f[:, 0]))[:, None]
+        return -0.5 * (variances[:, 0, 0] * self._scaled(f))[:, None]
+
+    def _scaled(self, f: Float[np.ndarray, "n 1"]) -> Float[np.ndarray, " n"]:
+        """The squares over their variances; a step that is far too long ends at a large number, not at infinity."""
+        return self.squares * np.exp(np.minimum(-f[:, 0], _LARGEST_EXPONENT))
 
 
 def _inverse_with(
