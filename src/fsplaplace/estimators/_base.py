@@ -193,9 +193,12 @@ class FSPEstimator(BaseEstimator):
 
         Of the method "fsp-laplace" with a network that is made here. Time: a fraction of a second.
         """
-        shape = check_numbers(X, f"{type(self).__name__}.plan: X").shape
+        values = check_numbers(X, f"{type(self).__name__}.plan: X")
+        shape = values.shape
         if len(shape) != 2 or 0 in shape:
             raise ValueError(f"{type(self).__name__}.plan: X has shape {shape}; pass at least one row, as (n, d)")
+        # What `fit` would refuse is refused before it.
+        check_squares(values, f"{type(self).__name__}.plan: X")
         count, num_features = shape
         found = self._choices(count)
         if not _is_widths(found.network):

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, PyTree
 from numpy.typing import ArrayLike
 from paramax import NonTrainable, unwrap
 
-from fsplaplace.arguments import check_finite
+from fsplaplace.arguments import check_finite, check_squares
 from fsplaplace.host import to_device
 from fsplaplace.networks._model import Model, hold_code
 from fsplaplace.prior import Prior, moments
@@ -125,7 +125,12 @@ def _checked(value: ArrayLike | None, name: str, dtype) -> Array | None:
     if value is None:
         return None
     if name != "centre":
-        return to_device(_positive(value, name, "as_model"), dtype)
+        numbers = _positive(value, name, "as_model")
+        if numbers.size == 0:
+            raise ValueError(f"as_model: {name} has shape {numbers.shape}; pass a number, or one for each column")
+        with np.errstate(over="ignore"):  # what is too large is refused in the next line
+            check_squares(numbers.astype(dtype), f"as_model: {name}")
+        return to_device(numbers, dtype)
     numbers = np.asarray(value, dtype=float)
     check_finite(numbers, f"as_model: {name}")
     return to_device(numbers, dtype)
