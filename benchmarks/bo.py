@@ -4,7 +4,7 @@ decisions are made.
     python benchmarks/bo.py            # some minutes on one core; a run that is cut goes on
     python benchmarks/bo.py --quick    # smallest sizes, for the test suite
 
-Three kinds of rows. "time": seconds of fit and of q-EI (10 points at once) on Hartmann-6 in a loop, both models in one process, the
+Three kinds of rows. "time": CPU seconds of fit and of qLogEI (10 points at once) on Hartmann-6 in a loop, both models in one process, the
 second time that each size is seen. "density": log predictive density of new targets after n rows, in nats, and a constant's (mean and
 variance of the rows). "moments": with the prior fixed to the exact process's, root mean square differences of mean and standard
 deviation at the corners and at qLogEI's candidates, in standard deviations of the prior. Writes `benchmarks/results/bo.json` after
@@ -19,7 +19,7 @@ import warnings
 from statistics import median
 
 import torch
-from botorch.acquisition import qExpectedImprovement, qLogExpectedImprovement
+from botorch.acquisition import qLogExpectedImprovement
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
 from botorch.optim import optimize_acqf
@@ -99,7 +99,7 @@ def iteration_time(name: str, iterations: int, seed: int) -> dict:
             model = fitted_process(X, Y) if method == "gp" else updated(last, X, Y)
             last = model
             sampler = SobolQMCNormalSampler(torch.Size([128]), seed=number)
-            asked = candidates(qExpectedImprovement(model, Y.max(), sampler=sampler), X.shape[1])
+            asked = candidates(qLogExpectedImprovement(model, Y.max(), sampler=sampler), X.shape[1])
             seconds[method].append(time.process_time() - began)
             X, Y = torch.cat([X, asked]), torch.cat([Y, values(name, asked)])
     ours, theirs = median(seconds["ours"]), median(seconds["gp"])

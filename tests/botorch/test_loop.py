@@ -195,3 +195,11 @@ def test_a_loaded_state_is_the_hyperparameters_and_not_the_data(model):
     fewer.refit()
     assert not fewer.fitted_elsewhere
     assert float(np.asarray(fewer.fitted.likelihood.scale)[0]) != noise[1]
+
+
+def test_an_output_that_never_varies_does_not_stop_the_others():
+    """A constraint that no row violates so far, beside an objective."""
+    both = torch.cat([Y[:12], torch.full((12, 1), 3.0)], dim=-1)
+    found, alone = FSPModel(X[:12], both, **SMALL).posterior(TEST), FSPModel(X[:12], Y[:12], **SMALL).posterior(TEST)
+    assert torch.allclose(found.mean[:, :1], alone.mean, atol=0.05)
+    assert torch.allclose(found.mean[:, 1], torch.full((9,), 3.0, dtype=torch.float64), atol=1e-3)

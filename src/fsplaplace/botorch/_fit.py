@@ -11,7 +11,7 @@ import jax
 import jax.random as jr
 import numpy as np
 from gpjax.kernels import AbstractKernel
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from fsplaplace.context import Faces, Halton, Mixture
 from fsplaplace.estimators import WeightedRows, kernel_by_name, weighted
@@ -230,11 +230,16 @@ def _prior(data: Data, settings: Settings, last: Posterior | None) -> tuple[Prio
     kernel = kernel_by_name(settings.kernel, X.shape[1], ard=True)
     prior = Prior(kernel if m == 1 else [kernel] * m, num_outputs=m)
     warm = last is not None and last.prior.num_outputs == m
-    if warm:
+    if last is not None and warm:
         prior = last.prior
-        likelihood = last.likelihood if variance is None else likelihood
-    if n < 2 or not np.any(np.ptp(Y, axis=0) > 0):
+        fitted_noise = variance is None and settings.noise is None
+        if fitted_noise and isinstance(last.likelihood, Gaussian) and not last.likelihood.per_row:
+            likelihood = last.likelihood
+    varying = np.ptp(Y, axis=0) > 0
+    if n < 2 or not np.any(varying):
         return prior, likelihood
+    if not np.all(varying):
+        return _prior_of_some(data, settings, varying, kernel, scale)
     with warnings.catch_warnings():
         # An input that does not matter has a length scale at its bound, which is what separate ones are for.
         warnings.filterwarnings("ignore", message="fit_prior: these parameters ended at a bound", category=UserWarning)
@@ -245,6 +250,18 @@ def _prior(data: Data, settings: Settings, last: Posterior | None) -> tuple[Prio
         )  # fmt: skip
     assert isinstance(fitted.likelihood, Gaussian)
     return fitted.prior, fitted.likelihood
+
+
+def _prior_of_some(
+    data: Data, settings: Settings, varying: Bool[np.ndarray, " m"], kernel: AbstractKernel, scale: np.ndarray
+) -> tuple[Prior, Gaussian]:
+    """Fitted for outputs that vary; one that does not (a constraint that no row violates) keeps the kernel and noise given."""
+    variance = None if data.variance is None else data.variance[:, varying]
+    part, noise = _prior(Data(data.X, data.Y[:, varying], variance), settings, None)
+    fitted, scale = iter(part.blocks.kernels), scale.copy()
+    scale[..., varying] = np.asarray(noise.scale)
+    kernels = [next(fitted) if each else kernel for each in varying]
+    return Prior(kernels, num_outputs=len(kernels)), Gaussian(scale)
 
 
 def _box(X: Float[np.ndarray, "n d"], bounds: Float[np.ndarray, "2 d"] | None):

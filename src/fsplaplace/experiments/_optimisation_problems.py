@@ -151,4 +151,6 @@ def _uniformity(parameters: Float[Array, "4"]) -> Float[Array, ""]:
     return -jnp.var(weight * fields)
 
 
-_PROBLEMS = dict(zip(PROBLEMS, (_branin, _hartmann, _ackley, _polynomial, _network, _brusselator), strict=True))
+_PROBLEMS: dict[str, Callable[[], OptimisationProblem]] = dict(
+    zip(PROBLEMS, (_branin, _hartmann, _ackley, _polynomial, _network, _brusselator), strict=True)
+)

@@ -67,7 +67,7 @@ class Search:
             model = self._last = fit(
                 self.cell.method, self.cell.task, X, Y, self.settings, seed=self.cell.seed, last=self._last
             )
-            sampler = get_sampler(model.posterior(X[:1]), torch.Size([_SAMPLES]), seed=seed)
+            sampler = get_sampler(model.posterior(X[:1]), torch.Size([_SAMPLES]), seed=seed)  # pyright: ignore[reportArgumentType] - registered for its class
             improvement = qLogExpectedImprovement(model, best_f=Y.max(), sampler=sampler)
             bounds = torch.stack([torch.zeros_like(X[0]), torch.ones_like(X[0])])
             found, _ = optimize_acqf(

@@ -63,7 +63,7 @@ def fit(
         last: the surrogate of the iteration before.
     """
     if method == OURS:
-        return FSPModel(X, Y, seed=seed) if last is None else last.updated(X, Y)
+        return last.updated(X, Y) if isinstance(last, FSPModel) else FSPModel(X, Y, seed=seed)
     if method in (GP, GAMMA_GP):
         return _gaussian_process(X, Y, gamma=method == GAMMA_GP)
     torch.manual_seed(seed)
