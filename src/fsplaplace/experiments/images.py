@@ -12,7 +12,7 @@ import jax.random as jr
 import numpy as np
 import optax
 from gpjax.kernels import RBF
-from jaxtyping import Float
+from jaxtyping import Array, Float
 from scipy.ndimage import rotate
 
 import fsplaplace as fsp
@@ -254,7 +254,7 @@ def _fsp(work: _Work) -> Outcome:
     return dataclasses.replace(outcome, choices=choices)
 
 
-def _draws(posterior, count: int, x, key) -> Float[np.ndarray, "s n c"]:
+def _draws(posterior, count: int, x, key) -> Float[Array, "s n k"]:
     return posterior.sample(x, key=key, num_samples=count)
 
 
@@ -438,7 +438,7 @@ def _score(work: _Work, name: str, draw: Draw, *, probabilistic: bool = True) ->
     """The row of one posterior, from functions that `draw` gives at images, and what the figures show of it."""
     images, key = work.images, work.keys[3]
 
-    def logits(x: Float[np.ndarray, "n h w c"]) -> Float[np.ndarray, "s n c"]:
+    def logits(x: Float[np.ndarray, "n h w c"]) -> Float[np.ndarray, "s n k"]:
         parts = [np.asarray(draw(x[start : start + 500], key), np.float32) for start in range(0, len(x), 500)]
         return np.concatenate(parts, axis=1)
 
@@ -478,7 +478,7 @@ def _joined(one: Outcome, other: Outcome) -> Outcome:
     return Outcome(one.rows + other.rows, one.choices | other.choices, one.curves | other.curves)
 
 
-def _in_blocks(model: fsp.Model, x: Float[np.ndarray, "n h w c"]) -> Float[np.ndarray, "n c"]:
+def _in_blocks(model: fsp.Model, x: Float[np.ndarray, "n h w c"]) -> Float[np.ndarray, "n k"]:
     return np.concatenate([np.asarray(model(x[start : start + 500])) for start in range(0, len(x), 500)])
 
 
