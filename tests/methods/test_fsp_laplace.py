@@ -57,7 +57,7 @@ def test_the_estimator_is_the_method_of_that_name(likelihood, monkeypatch):
     prior, context = fsp.Prior(RBF(lengthscale=1.0)), fsp.context.around(X)
     model = fsp.as_model(fsp.mlp([3], prior=prior, context=context, key=jr.key(0)))
     # Weights of one: the same likelihood by another formula, which would differ in the last bit.
-    monkeypatch.setattr(_approximate, "weighted", lambda likelihood, weights: likelihood)
+    monkeypatch.setattr(_approximate, "weighted", lambda likelihood, weights, scales: likelihood)
     estimated = _approximate.approximate(
         "fsp-laplace", model, prior, likelihood, context, WeightedRows(X, y[:, None], np.ones(32)),
         steps=30, num_context=1000, key=jr.key(1), progress=False,
