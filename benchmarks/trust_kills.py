@@ -280,7 +280,7 @@ def _reproduce(folder: Path, count: int, wait: float) -> dict[str, Any]:
     def run_anew():
         for result in folder.rglob("*.json"):
             result.unlink()
-        for each in range(finished):
+        for each in range(finished + 1):  # the last one was killed, too
             run(f"killed-{each}", lambda: None)
 
     return {"kills": kills, "files": {"finished with the same rows": finished - different}, "lost": different,
