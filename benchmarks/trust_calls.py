@@ -39,7 +39,7 @@ _FOR_EXTENSIONS = {
     "block_variance", "lengthscales", "smoothness", "num_outputs", "check_columns", "maximize", "log_marginal_likelihood",
     "register", "checksum", "read_tensors", "write_tensors", "signature", "entry_named", "entry_of", "last_layer", "names",
     "as_operator", "settled", "num_shards", "shard_rows", "row_sharding", "map_sharded", "replicate", "gather", "read_record",
-    "write_record", "mauna_loa_kernel", "entry", "draw_paths", "FunctionPath",
+    "write_record", "has_features", "linear_features", "on_columns", "with_bases_of", "has_label_evidence", "mauna_loa_kernel", "entry", "draw_paths", "FunctionPath",
     "ParameterSpace", "GemmComputation", "BlockKernel", "Likelihood", "Sampler", "Method",
 }  # fmt: skip
 
@@ -98,7 +98,7 @@ def module_callables() -> dict[str, Callable]:
 
 # Methods between the parts of the library.
 _INTERNAL_METHODS = {
-    "draw", "draw_outputs", "prediction", "blocks", "to_blocks", "from_blocks", "independent_parts", "gram_product", "squared_norm",
+    "draw", "draw_outputs", "minus", "prediction", "blocks", "to_blocks", "from_blocks", "independent_parts", "gram_product", "squared_norm",
     "resolve", "forward", "get_extra_state", "set_extra_state", "known", "process_at", "set_train_data",
     "check_columns", "refusal", "misfit_to_noise", "get_metadata_routing", "set_fit_request", "set_predict_request", "set_score_request", "evaluate", "score",
 }  # fmt: skip

@@ -89,8 +89,11 @@ class Extent:
         if self.low is None or self.high is None:
             raise ValueError("an extent without rows has no columns; include some first")
         reach, spread = np.maximum(np.abs(self.low), np.abs(self.high)), self.high - self.low
-        spacing = np.spacing(reach.astype(dtype)).astype(np.float64)
-        share = np.where(spread > 0, spacing / np.where(spread > 0, spread, 1.0), 0.0)
+        # What is too large for the dtype has no neighbours; it is refused elsewhere.
+        with np.errstate(over="ignore", invalid="ignore"):
+            spacing = np.spacing(reach.astype(dtype)).astype(np.float64)
+        known = (spread > 0) & np.isfinite(spacing)
+        share = np.where(known, spacing, 0.0) / np.where(known, spread, 1.0)
         return Steps(spacing, spread, share)
 
     def warn(self, dtype, *, argument: str = "X") -> str | None:
