@@ -20,6 +20,9 @@ from fsplaplace.tuning import FittedPrior, fit_prior
 _DECIDING_ROWS = 300
 # What the linear part must gain in nats: a part more has been fitted to the same targets.
 _NATS_PER_PART = 1.0
+# Rows for each column without which no linear part is tried: a plane through about as many rows as columns misses none of them, and its
+# evidence then takes the noise for small (10 x 10: 90 % intervals covered 76 %).
+_ROWS_PER_SLOPE = 2
 # Factors of the kernel, of a linear part and of the noise variance that are tried before a linear part is fitted.
 _TRENDS = tuple(itertools.product((1.0, 0.3, 0.03), (0.03, 0.1, 0.3, 1.0), (0.5, 1.0, 2.0)))
 _NUGGET = 1e-10
@@ -43,7 +46,8 @@ def fit_best(
     """The first candidate fitted to all rows, or the second, which has a linear part more, if its evidence is higher.
 
     Args:
-        candidates: one prior, or that and one with a linear part, which must gain a nat.
+        candidates: one prior, or that and one with a linear part, which must gain a nat; with less than two rows for each
+            column the first.
         rows: the data.
         likelihood: of the targets, whose noise is fitted along.
         key: of `fit_prior` and of the choice of rows.
@@ -52,7 +56,7 @@ def fit_best(
     Time: that of `fit_prior`; if a linear part may gain, twice as much up to 300 rows, and beyond that also of both on 300 of them.
     """
     plain = _fit(candidates[0], rows, likelihood, key=key, **options)
-    if len(candidates) == 1:
+    if len(candidates) == 1 or rows.X.shape[0] < _ROWS_PER_SLOPE * rows.X.shape[1]:
         return plain
     few = rows.X.shape[0] <= _DECIDING_ROWS
     some = rows if few else rows.some(_DECIDING_ROWS, host_generator(key))
