@@ -29,7 +29,12 @@ def run(monkeypatch, tmp_path):
         assert (tmp_path / f"{name}.md").read_text().count("|---|") >= 1
         return json.loads((tmp_path / f"{name}.json").read_text())["rows"]
 
-    return run
+    torch = sys.modules.get("torch")
+    before = None if torch is None else torch.get_default_dtype()
+    yield run
+    # A command may set it for its own process.
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.set_default_dtype(before or torch.float32)
 
 
 def test_methods_are_scored_properly_and_rows_kept_when_others_are_run(monkeypatch, tmp_path):

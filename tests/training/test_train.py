@@ -318,7 +318,7 @@ def test_a_prior_too_smooth_for_its_jitter_is_an_error():
         ({"jitter": (1e-4, 0.0)}, r"train: jitter is \(0.0001, 0.0\)"),
         ({"validation": 0.0}, r"train: validation=0.0 holds out 0 of 20 rows; pass a fraction that leaves both"),
         ({"validation": 1.0}, r"train: validation=1.0 holds out 20 of 20 rows"),
-        ({"validation": (X[:, :0], Y)}, r"validation\[0\] has rows of shape \(0,\), but X has \(1,\)"),
+        ({"validation": (X[:, :0], Y)}, r"validation\[0\] has shape \(20, 0\); pass at least one column"),
         ({"likelihood": fsp.likelihoods.Gaussian(np.ones((20, 1))), "validation": 0.5}, r"one scale per training row"),
     ],
 )
