@@ -183,7 +183,7 @@ def world(_kept: list = []) -> World:  # noqa: B006 - built once in a process
         "variance": np.full(12, 0.1), "std": np.full(12, 0.3), "mean": y, "noise_variance": 0.1, "labels": np.arange(12) % 2,
         "probabilities": probabilities, "logits": np.zeros((2, 12, 2)), "in_scores": y, "out_scores": y + 1, "slope": [1.0],
         "function": lambda output, target: -jnp.sum((output - target) ** 2), "potential": RBF(), "path": folder / "file.safetensors",
-        "directory": folder / "cache", "factor": 2.0, "X_new": X[:2], "y_new": y[:2], "posteriors": [posterior],
+        "directory": folder / "cache", "factor": 2.0, "squares": y**2 + 0.1, "X_new": X[:2], "y_new": y[:2], "posteriors": [posterior],
         "operator": fsp.operators.partial(0) if hasattr(fsp, "operators") else None,
         "given": {}, "mesh": None, "page": folder / "studio.html", "direction": [1.0], "weights": [1.0],
         "name": "a name", "experiment": _experiment(), "kind": "a kind", "content": {}, "bounds": _tensor([[-1.0], [1.0]]),
