@@ -98,7 +98,7 @@ def module_callables() -> dict[str, Callable]:
 
 # Methods between the parts of the library.
 _INTERNAL_METHODS = {
-    "draw", "draw_outputs", "minus", "load_state_dict", "prediction", "blocks", "to_blocks", "from_blocks", "independent_parts", "gram_product", "squared_norm",
+    "draw", "draw_outputs", "minus", "load_state_dict", "on_columns", "prediction", "blocks", "to_blocks", "from_blocks", "independent_parts", "gram_product", "squared_norm",
     "resolve", "forward", "get_extra_state", "set_extra_state", "known", "process_at", "set_train_data",
     "check_columns", "refusal", "misfit_to_noise", "get_metadata_routing", "set_fit_request", "set_predict_request", "set_score_request", "evaluate", "score",
 }  # fmt: skip
