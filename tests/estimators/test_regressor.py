@@ -194,11 +194,11 @@ def test_counts_at_repeated_inputs_have_their_noise():
     assert 0.42 < np.mean(np.abs(y - mean) < norm.ppf(0.75) * std) < 0.58
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(50, 300), (10, 10)])
-def test_few_rows_in_many_columns_are_covered(rows, columns):
-    """Over six tables: ten rows of a single one say too little about the size of the targets."""
+@pytest.mark.parametrize(("rows", "columns", "tables"), [(50, 300, 3), (10, 10, 6)])
+def test_few_rows_in_many_columns_are_covered(rows, columns, tables):
+    """Over several tables: ten rows of a single one say too little about the size of the targets."""
     covered = []
-    for seed in range(6):
+    for seed in range(tables):
         generator = np.random.default_rng(seed)
         X = generator.normal(size=(rows + 300, columns))
         y = np.sin(X @ generator.normal(size=columns) / columns**0.5) + 0.2 * generator.normal(size=rows + 300)

@@ -15,6 +15,7 @@ from fsplaplace.host._float64 import to_double as to_double
 from fsplaplace.host._memory import check_fits as check_fits
 from fsplaplace.host._memory import format_bytes as format_bytes
 from fsplaplace.host._memory import itemsize as itemsize
+from fsplaplace.host._memory import pad_points as pad_points
 from fsplaplace.host._memory import pad_rows as pad_rows
 from fsplaplace.host._memory import padded_size as padded_size
 from fsplaplace.host._memory import resolve_budget as resolve_budget

@@ -4,6 +4,7 @@ import os
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
 # Rows of up to this many bytes are kept between passes; larger data is read in blocks of at most the second number.
 _KEPT = 256 * 2**20
@@ -56,6 +57,20 @@ def pad_rows(x: np.ndarray, rows: int) -> np.ndarray:
     """`x` with its last row repeated until there are `rows` rows."""
     missing = rows - x.shape[0]
     return np.concatenate([x, np.broadcast_to(x[-1:], (missing, *x.shape[1:]))]) if missing else x
+
+
+def pad_points(x: Float[np.ndarray, "n d"], rows: int) -> Float[np.ndarray, "rows d"]:
+    """`x` with points between its rows until there are `rows` rows.
+
+    Kernels of more than 16 columns recompute pairs of near points one by one; copies of a row would all be such pairs.
+    """
+    missing = rows - x.shape[0]
+    if not missing or x.shape[0] == 1:
+        return pad_rows(x, rows)
+    generator = np.random.default_rng(0)
+    corners = x[generator.integers(x.shape[0], size=(missing, 4))]
+    shares = generator.dirichlet(np.ones(4), missing).astype(x.dtype)
+    return np.concatenate([x, np.einsum("mc,mcd->md", shares, corners)])
 
 
 def padded_size(count: int) -> int:

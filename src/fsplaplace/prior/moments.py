@@ -12,7 +12,7 @@ from gpjax.mean_functions import Zero
 from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
-from fsplaplace.host import in_float64, pad_rows, to_device
+from fsplaplace.host import in_float64, pad_points, pad_rows, to_device
 from fsplaplace.operators import Operator
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ def _flat(x: ArrayLike) -> Float[np.ndarray, "n d"]:
 def _tiles(prior: "Prior", x: ArrayLike) -> list[Float[np.ndarray, "t d"]]:
     rows = _flat(x)
     size = max(1, min(_TILE, math.isqrt(_LARGEST_TILE // prior.blocks.numbers_per_pair)))
-    return [pad_rows(rows[start : start + size], size) for start in range(0, rows.shape[0], size)]
+    return [pad_points(rows[start : start + size], size) for start in range(0, rows.shape[0], size)]
 
 
 @eqx.filter_jit

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from fsplaplace.host import pad_rows, to_device
+from fsplaplace.host import pad_points, pad_rows, to_device
 from fsplaplace.prior import BlockStructure
 from fsplaplace.tuning._parameters import ParameterSpace
 
@@ -38,10 +38,10 @@ class KernelTiles(NamedTuple):
 
     @classmethod
     def of(cls, X: Float[np.ndarray, "n d"], blocks: BlockStructure, *, separate: bool) -> "KernelTiles":
-        """Tiles of these rows, padded with copies of the last; call it inside `in_float64`."""
+        """Tiles of these rows, padded with points between them; call it inside `in_float64`."""
         numbers = (blocks.separated() if separate else blocks).numbers_per_pair
         size = max(1, min(_TILE, math.isqrt(_MOST_NUMBERS // (_PAIRS * numbers))))
-        tiles = np.stack([pad_rows(X[start : start + size], size) for start in range(0, X.shape[0], size)])
+        tiles = np.stack([pad_points(X[start : start + size], size) for start in range(0, X.shape[0], size)])
         pairs = tuple((row, column) for row in range(len(tiles)) for column in range(row + 1))
         calls = []
         for start in range(0, len(pairs), _PAIRS):
