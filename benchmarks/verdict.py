@@ -146,17 +146,27 @@ def measure(problem: dict) -> dict:
     drawn = data(problem, SETTINGS["test_targets"])
     posterior = fit(problem, drawn)
     ratio = posterior.diagnostics.ratios["new"]
+    found = posterior.predict(drawn.x)
+    process = Process(np.asarray(found.mean, float) - drawn.offset, np.asarray(found.variance, float))
     return {
-        **problem, "loss": measured_loss(problem, drawn, posterior), "estimate": float(posterior.verdict.loss),
-        "level": posterior.verdict.level,
+        **problem, "loss": measured_loss(problem, drawn, process), "estimate": float(posterior.verdict.loss),
+        "std over exact": measured_stds(problem, drawn, process), "level": posterior.verdict.level,
+        "reason": posterior.verdict.reasons[0],
         "implied over stated": [float(ratio.smallest), float(ratio.median), float(ratio.largest)],
     }  # fmt: skip
 
 
-def measured_loss(problem: dict, drawn: Drawn, posterior: fsp.Posterior) -> float:
+def measured_stds(problem: dict, drawn: Drawn, process: "Process") -> list[float] | None:
+    """The smallest and the largest standard deviation of a new target over the exact one; None without Gaussian noise."""
+    if problem["likelihood"] != "Gaussian":
+        return None
+    found, exact = (each.variance + problem["noise"] ** 2 for each in (process, drawn.exact))
+    ratio = np.sqrt(found / exact)
+    return [float(np.min(ratio)), float(np.max(ratio))]
+
+
+def measured_loss(problem: dict, drawn: Drawn, process: "Process") -> float:
     """What the log predictive density of held-out targets loses against the exact process, in nats per target."""
-    found = posterior.predict(drawn.x)
-    process = Process(np.asarray(found.mean, float) - drawn.offset, np.asarray(found.variance, float))
     return float(np.mean(score(problem, drawn.exact, drawn.held_out) - score(problem, process, drawn.held_out)))
 
 

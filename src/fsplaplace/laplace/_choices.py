@@ -129,6 +129,9 @@ CAUTION = 5.0
 # not to be used. The first is halfway (in ratio) between a good posterior's 0.02 and a bad one's 0.1; benchmarks/verdict.py
 # measures how well it tells them apart.
 CAUTION_LOSS, UNUSABLE_LOSS = 0.05, 0.5
+# Standard deviation of a new target over the exact process's, at any single input: outside the first limits a posterior is
+# cautioned about although its mean loss is small, outside the second the verdict names the extremes.
+CAUTION_STDS, NAMED_STDS = (1 / 1.5, 1.5), (0.9, 1.1)
 # Implied over stated prior variance within which the features hold the prior, for a judgement without an exact process.
 HELD_RATIOS = (0.8, 1.25)
 # Distance of a mean to the exact process's, in standard deviations of a new target, and share of training inputs outside the

@@ -1,5 +1,7 @@
 """What a posterior loses against the exact process with the same prior, in nats for a new target."""
 
+from typing import NamedTuple
+
 import numpy as np
 from jaxtyping import Float, Shaped
 from scipy.spatial import KDTree
@@ -14,15 +16,27 @@ from fsplaplace.laplace._observed import Observed
 from fsplaplace.laplace._operator_loss import loss_on_sample
 from fsplaplace.laplace._problem import Places, Problem, evenly
 from fsplaplace.laplace._pull_back import PulledBack
-from fsplaplace.laplace._reference import Moments, Reference, divergence
+from fsplaplace.laplace._reference import Moments, Reference, StdRatios, divergence, std_ratios
 from fsplaplace.likelihoods import Bernoulli, Categorical, Likelihood
 from fsplaplace.prior import moments
+
+
+class Loss(NamedTuple):
+    """A posterior beside the exact process, at inputs like those to come.
+
+    Attributes:
+        nats: mean loss of log predictive density for each new target; NaN if nothing was there to compare with.
+        stds: the extremes of the standard deviation of a new target over the exact one; None unless noise is Gaussian.
+    """
+
+    nats: float
+    stds: StdRatios | None = None
 
 
 def loss_to_exact(
     problem: Problem, observed: tuple[Observed, ...], places: Places, reference: Reference, found: Moments,
     pulled: PulledBack | None = None, known: Known | None = None,
-) -> float:  # fmt: skip
+) -> Loss:  # fmt: skip
     r"""$E[\log p_{\mathrm{exact}}(y) - \log p(y)]$ for a new target $y$ of the exact process, the mean over the place "new".
 
     With Gaussian noise both processes are given all data. With labels and counts the exact one is the Laplace approximation
@@ -41,18 +55,19 @@ def loss_to_exact(
     """
     if reference.new is not None:
         noise = reference.noise if problem.noise is None else _new_noise(problem)
-        return divergence(reference.new, found, np.tile(noise, places.new.shape[0])).forward
+        noise = np.tile(noise, places.new.shape[0])
+        return Loss(divergence(reference.new, found, noise).forward, std_ratios(reference.new, found, noise))
     if not problem.of_values:
-        return float("nan") if pulled is None else loss_on_sample(problem, observed, reference, pulled)
+        return Loss(float("nan") if pulled is None else loss_on_sample(problem, observed, reference, pulled))
     q = problem.prior.num_outputs
     rows = evenly(np.arange(len(places.training)), max(1, _choices.LATENT_TARGETS // q))
     if rows.size < problem.data.num_rows and known is None:
-        return float("nan")
+        return Loss(float("nan"))
     latent = _Latent(problem, places, rows)
     exact = latent.exact()
     if rows.size < problem.data.num_rows and known is not None:
         found = latent.of_features(known)
-    return _loss_of_targets(problem.likelihood.of_one(), exact, found, latent.targets_near(places.new))
+    return Loss(_loss_of_targets(problem.likelihood.of_one(), exact, found, latent.targets_near(places.new)))
 
 
 def _new_noise(problem: Problem) -> Float[np.ndarray, " q"]:

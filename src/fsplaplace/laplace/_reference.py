@@ -41,6 +41,18 @@ class Divergence(NamedTuple):
     symmetric: float
 
 
+class StdRatios(NamedTuple):
+    """Standard deviation of a new target over the exact process's.
+
+    Attributes:
+        smallest: of all points and outputs.
+        largest: of all points and outputs.
+    """
+
+    smallest: float
+    largest: float
+
+
 class SamplePart(NamedTuple):
     """Some rows of one kind.
 
@@ -363,6 +375,12 @@ def divergence(exact: Moments, found: Moments, noise: float | Float[np.ndarray, 
     forward = np.mean((squared + wanted) / given - 1 + np.log(given / wanted))
     backward = np.mean((squared + given) / wanted - 1 + np.log(wanted / given))
     return Divergence(0.5 * float(forward), 0.25 * float(forward + backward))
+
+
+def std_ratios(exact: Moments, found: Moments, noise: float | Float[np.ndarray, " kq"]) -> StdRatios:
+    """Of two processes for a new target with noise of this variance: the extremes over points."""
+    ratios = np.sqrt((found.variance + noise) / (exact.variance + noise))
+    return StdRatios(float(np.min(ratios)), float(np.max(ratios)))
 
 
 def typical(noise: Float[np.ndarray, "n q"]) -> Float[np.ndarray, " q"]:

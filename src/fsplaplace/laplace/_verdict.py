@@ -7,11 +7,12 @@ import numpy as np
 from fsplaplace.laplace import _choices
 from fsplaplace.laplace._compare_means import MeanScores
 from fsplaplace.laplace._diagnostics import Level, Ratio, Verdict
+from fsplaplace.laplace._loss import Loss
 from fsplaplace.laplace._problem import Places, Problem
 
 
 def verdict_of(
-    problem: Problem, places: Places, loss: float, ratios: dict[str, Ratio], *,
+    problem: Problem, places: Places, loss: Loss, ratios: dict[str, Ratio], *,
     mean: str = "", scores: MeanScores | None = None,
 ) -> Verdict:  # fmt: skip
     """The verdict from what was measured.
@@ -19,21 +20,23 @@ def verdict_of(
     Args:
         problem: the problem.
         places: where the posterior was looked at.
-        loss: in nats for each new target; NaN if unknown.
+        loss: against the exact process.
         ratios: implied over stated prior variance, before normalisation.
         mean: the mean that was chosen; empty if there was no choice.
         scores: how good the means are.
     """
-    if known := not math.isnan(loss):
+    nats = loss.nats
+    if known := not math.isnan(nats):
         level = level_of(loss)
-        first = f"about {loss:.2g} nats {_of_what(problem)} from the exact Gaussian process with this prior{_given(problem)}"
+        first = f"about {nats:.2g} nats {_of_what(problem)} from the exact Gaussian process with this prior{_given(problem)}"
+        first += _extremes(loss)
     else:
         level = "good" if _holds(ratios) else "caution"
         first = "it was compared with the prior's variances only" + _unseen(problem)
-    verdict = Verdict(level, loss, (first,), ())
+    verdict = Verdict(level, nats, (first,), ())
     if level != "good":
         verdict = Verdict(
-            level, loss, (first, *_reasons(problem, places, ratios, mean, scores)), _remedies(problem, loss, known)
+            level, nats, (first, *_reasons(problem, places, ratios, mean, scores)), _remedies(problem, nats, known)
         )
     if problem.data.coarse:
         seen, remedy = problem.data.coarse.split("; ", 1)
@@ -56,11 +59,22 @@ def _unseen(problem: Problem) -> str:
     return f", because the kernel cannot be taken through {', '.join(names)}" if names else ""
 
 
-def level_of(loss: float) -> Level:
-    """The level for a loss in nats for each new target."""
-    if loss < _choices.CAUTION_LOSS:
-        return "good"
-    return "do not use" if loss >= _choices.UNUSABLE_LOSS else "caution"
+def level_of(loss: Loss) -> Level:
+    """The level for a mean loss, and for the largest error of a standard deviation at a single input."""
+    if loss.nats >= _choices.UNUSABLE_LOSS:
+        return "do not use"
+    return "caution" if loss.nats >= _choices.CAUTION_LOSS or _beyond(loss, _choices.CAUTION_STDS) else "good"
+
+
+def _extremes(loss: Loss) -> str:
+    if loss.stds is None or not _beyond(loss, _choices.NAMED_STDS):
+        return ""
+    low, high = loss.stds
+    return f", with {low:.2g} to {high:.2g} times its standard deviation of a new target at single inputs"
+
+
+def _beyond(loss: Loss, limits: tuple[float, float]) -> bool:
+    return loss.stds is not None and (loss.stds.smallest < limits[0] or loss.stds.largest > limits[1])
 
 
 def _reasons(
@@ -84,10 +98,10 @@ def _reasons(
     return reasons
 
 
-def _remedies(problem: Problem, loss: float, known: bool) -> tuple[str, ...]:
+def _remedies(problem: Problem, nats: float, known: bool) -> tuple[str, ...]:
     remedies = ["use a wider network", "more context points where you predict", "a prior with longer length scales"]
     if problem.of_values and problem.num_targets <= _choices.EXACT_TARGETS:
-        gain = f", about {loss:.2g} nats better here" if known else ""
+        gain = f", about {nats:.2g} nats better here" if known else ""
         remedies.append(f"an exact Gaussian process, which {problem.data.num_rows} rows allow (method='gp'{gain})")
     return tuple(remedies)
 
