@@ -1,5 +1,7 @@
 """Never silently wrong: exact prior variances at every input, and a verdict that says what was lost."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -291,3 +293,26 @@ def test_one_row_that_says_nothing_does_not_silence_the_verdict():
         posterior = fit(prior, fsp.likelihoods.Gaussian(scale), width=4)
     assert posterior.verdict.level != "good"
     assert float(posterior.diagnostics.misfit_to_noise) > 1
+
+
+@pytest.mark.parametrize(("lengthscale", "noise"), [(0.3, 0.2), (0.6, 0.1)])
+def test_a_standard_deviation_that_is_wrong_at_single_inputs_is_said_although_the_mean_loss_is_small(
+    lengthscale, noise
+):
+    prior, likelihood = fsp.Prior(Matern12(lengthscale=lengthscale)), fsp.likelihoods.Gaussian(noise)
+    verdict = (posterior := fit(prior, likelihood)).verdict
+    assert float(verdict.loss) < _choices.CAUTION_LOSS
+    assert verdict.level == "caution"
+    x = np.linspace(X.min(), X.max(), 801)[:, None]
+    stated = lambda a, b: np.asarray(prior.covariance(jnp.asarray(a), jnp.asarray(b)))[:, 0, :, 0]  # noqa: E731
+    exact = references.exact_gp(stated(X, X), stated(x, X), stated(x, x), Y, np.array(noise))
+    ratio = np.sqrt((np.asarray(posterior.predict(x).variance)[:, 0] + noise**2) / (exact.std**2 + noise**2))
+    assert ratio.max() > 1.4
+    low, high = (float(word) for word in re.search(r"with ([\d.]+) to ([\d.]+) times", verdict.reasons[0]).groups())
+    # The verdict has seen inputs like the data, not every one: it misses the tip of a spike, and invents none.
+    for said, true in ((low, ratio.min()), (high, ratio.max())):
+        assert 0.6 < np.log(said) / np.log(true) < 1.1
+
+
+def test_a_posterior_that_holds_its_prior_has_no_extremes_to_name():
+    assert "times its standard deviation" not in str(fit(PRIORS["RBF"]).verdict)

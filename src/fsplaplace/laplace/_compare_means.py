@@ -22,8 +22,8 @@ class MeanScores(NamedTuple):
     """How good the "network" and the "refined" mean are.
 
     Attributes:
-        criterion: how they were compared.
-        scores: of each, the lower the better.
+        criterion: how they were compared; empty if they were not.
+        scores: of each, the lower the better; none if they were not compared.
     """
 
     criterion: str
@@ -40,16 +40,27 @@ class MeanScores(NamedTuple):
         return min(self.scores, key=lambda name: self.scores[name])
 
 
+NOT_COMPARED = MeanScores("", {})
+
+
 def means_at(known: Known, mode: Mode) -> dict[str, Float[np.ndarray, "k q"]]:
     r"""The network's mean and the refined one, $\mu + a \Phi z^\star$."""
     return {"network": known.outputs, "refined": known.mean + known.features @ mode.z}
 
 
-def compare_means(
-    problem: Problem, reference: Reference, means: dict[str, Float[np.ndarray, "k q"]], blocks: Blocks, mode: Mode
-) -> MeanScores:
-    """Step 4: which of the means is closer to the exact process."""
-    losses = {}
+def compare_means(problem: Problem, reference: Reference, known: Known, blocks: Blocks, mode: Mode) -> MeanScores:
+    """Step 4: which of the means is closer to the exact process; no comparison if only the network's mean is there.
+
+    Args:
+        problem: the problem.
+        reference: the exact process, if there is one.
+        known: features and outputs at its compared rows.
+        blocks: the data.
+        mode: of the linear model.
+    """
+    if not mode.searched:
+        return NOT_COMPARED
+    means, losses = means_at(known, mode), {}
     if reference.exact is None:
         losses = {"network": objective(at_network(blocks), np.zeros_like(mode.z)), "refined": -mode.log_likelihood}
     return score_means(problem.prior, reference, means, losses)

@@ -46,28 +46,19 @@ def covariance_form(problem: Problem, options: Options) -> Posterior:
     clock.finish(f"pull-back ({solver})")
     known = known_at(problem.prior, places.stacked, pulled.seen)
     blocks = data_blocks(problem, pulled.directions, missed=pulled.missed, places=places, known=known)
-    # Without Gaussian noise a mode takes many passes over the data: not if nobody asks for it.
-    only_network = options.mean == "network" and problem.of_values and problem.noise is None
-    if only_network:
-        mode = mode_at_network(blocks, network_coordinates(problem, factor))
-        found = Refined(problem.observed, blocks, mode)
-    else:
-        found = refine(problem, pulled, Refined(problem.observed, blocks, posterior_mode(blocks, factor.rank)))
-        mode = found.mode
+    found = refine(problem, pulled, Refined(problem.observed, blocks, first_mode(problem, options, factor, blocks)))
+    mode = found.mode
     clock.finish("data")
     if found.observed is not problem.observed:
         reference = reference_at(problem, places, found.observed)
-    scores, mean = None, "network"
-    if not only_network:
-        means = means_at(known.rows(reference.compared_rows(places)), mode)
-        scores = compare_means(problem, reference, means, blocks, mode)
-        mean = scores.best if options.mean == "auto" else options.mean
+    scores = compare_means(problem, reference, known.rows(reference.compared_rows(places)), blocks, mode)
+    mean = scores.best if options.mean == "auto" else options.mean
     ratios = variance_ratios(known.stated, places, pulled.seen.features)
     clock.finish("diagnostics")
-    precision = mode.precision if only_network else curvature_at(mean, problem, blocks, mode)
+    precision = curvature_at(mean, problem, blocks, mode)
     new = posterior_at(known.rows(places.slice("new")), pulled.missed, mode, precision, mean)
     loss = loss_to_exact(problem, found.observed, places, reference, new, pulled, known)
-    verdict = verdict_of(problem, places, loss, ratios, mean="" if scores is None else mean, scores=scores)
+    verdict = verdict_of(problem, places, loss, ratios, mean=mean, scores=scores)
     weights = posterior_weights(pulled, precision, mode.z)
     clock.finish("posterior")
     return Posterior(
@@ -88,8 +79,8 @@ def covariance_form(problem: Problem, options: Options) -> Posterior:
             captured=factor.captured,
             pull_back_residual=pulled.misfit,
             ratios=ratios,
-            criterion="" if scores is None else scores.criterion,
-            objectives={} if scores is None else scores.scores,
+            criterion=scores.criterion,
+            objectives=scores.scores,
             jitter=_choices.MEAN_JITTER,
             delta=pulled.delta,
             missed_as_noise=pulled.missed == "noise",
@@ -101,6 +92,13 @@ def covariance_form(problem: Problem, options: Options) -> Posterior:
             sampling_error=None if problem.data_share == 1 else mode.sampling_error,
         ),
     )
+
+
+def first_mode(problem: Problem, options: Options, factor: PriorFactor, blocks: Blocks) -> Mode:
+    """Step 3. Without Gaussian noise the mode takes many passes over the data: not if only the network's mean is asked for."""
+    if options.mean == "network" and problem.of_values and problem.noise is None:
+        return mode_at_network(blocks, network_coordinates(problem, factor))
+    return posterior_mode(blocks, factor.rank)
 
 
 def network_coordinates(problem: Problem, factor: PriorFactor) -> Float[np.ndarray, " r"]:
@@ -209,7 +207,7 @@ def posterior_at(
 def curvature_at(mean: str, problem: Problem, blocks: Blocks, mode: Mode) -> Float[np.ndarray, "r r"]:
     """Step 5: A where the mean is. Gaussian noise of linear observations has the same everywhere."""
     constant = mode.at_prior_mean.gaussian and not any(kind.tangent for kind in problem.observed)
-    if mean == "network" and not constant:
+    if mean == "network" and mode.searched and not constant:
         return local_model(at_network(blocks), np.zeros_like(mode.z)).precision
     return mode.precision
 

@@ -54,6 +54,7 @@ class Mode(NamedTuple):
         precision: A, the posterior's precision there.
         at_prior_mean: the objective to second order around z = 0, the prior mean.
         sampling_error: see `LocalModel`.
+        searched: whether it was searched for; else z is the network's own function.
     """
 
     z: Float[np.ndarray, " r"]
@@ -61,6 +62,7 @@ class Mode(NamedTuple):
     precision: Float[np.ndarray, "r r"]
     at_prior_mean: LocalModel
     sampling_error: float = math.nan
+    searched: bool = True
 
     @property
     def log_evidence(self) -> float:
@@ -110,7 +112,7 @@ def mode_at_network(blocks: Blocks, coordinates: Float[np.ndarray, " r"]) -> Mod
     slope = local.gradient + coordinates
     to_mode = 0.5 * float(slope @ np.linalg.solve(local.precision, slope))
     value = local.value + 0.5 * float(coordinates @ coordinates) - to_mode
-    return _finite(Mode(coordinates, value, local.precision, local, local.sampling_error))
+    return _finite(Mode(coordinates, value, local.precision, local, local.sampling_error, searched=False))
 
 
 def objective(blocks: Blocks, z: Float[np.ndarray, " r"]) -> float:

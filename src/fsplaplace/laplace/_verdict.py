@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from fsplaplace.laplace import _choices
-from fsplaplace.laplace._compare_means import MeanScores
+from fsplaplace.laplace._compare_means import NOT_COMPARED, MeanScores
 from fsplaplace.laplace._diagnostics import Level, Ratio, Verdict
 from fsplaplace.laplace._loss import Loss
 from fsplaplace.laplace._problem import Places, Problem
@@ -13,7 +13,7 @@ from fsplaplace.laplace._problem import Places, Problem
 
 def verdict_of(
     problem: Problem, places: Places, loss: Loss, ratios: dict[str, Ratio], *,
-    mean: str = "", scores: MeanScores | None = None,
+    mean: str = "network", scores: MeanScores = NOT_COMPARED,
 ) -> Verdict:  # fmt: skip
     """The verdict from what was measured.
 
@@ -22,8 +22,8 @@ def verdict_of(
         places: where the posterior was looked at.
         loss: against the exact process.
         ratios: implied over stated prior variance, before normalisation.
-        mean: the mean that was chosen; empty if there was no choice.
-        scores: how good the means are.
+        mean: the mean that was chosen.
+        scores: how good the means are, if they were compared.
     """
     nats = loss.nats
     if known := not math.isnan(nats):
@@ -77,9 +77,7 @@ def _beyond(loss: Loss, limits: tuple[float, float]) -> bool:
     return loss.stds is not None and (loss.stds.smallest < limits[0] or loss.stds.largest > limits[1])
 
 
-def _reasons(
-    problem: Problem, places: Places, ratios: dict[str, Ratio], mean: str, scores: MeanScores | None
-) -> list[str]:
+def _reasons(problem: Problem, places: Places, ratios: dict[str, Ratio], mean: str, scores: MeanScores) -> list[str]:
     reasons = []
     low, high = (
         func([float(getattr(ratio, name)) for ratio in ratios.values()])
@@ -87,9 +85,9 @@ def _reasons(
     )
     if low < _choices.HELD_RATIOS[0] or high > _choices.HELD_RATIOS[1]:
         reasons.append(f"the network's features imply {low:.2g} to {high:.2g} times the prior variance that was stated")
-    if scores is not None and scores.against_exact and (distance := scores.scores[mean]) > _choices.FAR_MEAN:
+    if scores.against_exact and (distance := scores.scores[mean]) > _choices.FAR_MEAN:
         reasons.append(f"its mean is {distance:.2g} standard deviations of a new target from the exact process's")
-    if mean == "network":
+    if mean == "network" and scores.scores:
         reasons.append("the network's own mean was closer to the exact process than the refined one")
     points, inputs = (values.reshape(len(values), -1) for values in (problem.context, places.training))
     outside = np.mean(np.any((inputs < points.min(axis=0)) | (inputs > points.max(axis=0)), axis=1))
