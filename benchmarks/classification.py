@@ -11,15 +11,12 @@ cross-validation (`CalibratedClassifierCV`). The score is the mean log probabili
 Each finished fold is written at once, and a second run continues where the first one stopped.
 """
 
-import argparse
-import json
 import time
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from results import markdown_table, write_results
+from folds import Comparison
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine, make_moons
 from sklearn.ensemble import RandomForestClassifier
@@ -91,66 +88,22 @@ def one_fold(dataset: str, method: str, fold: int) -> dict:
     }  # fmt: skip
 
 
-def tables(rows: list[dict]) -> str:
-    """One table per measure; in bold the best log score and those within one standard error of it."""
-    parts = [" ".join((__doc__ or "").split("\n\n")[2].split())]
-    for measure, title in (
-        ("log_score", "Log score (higher is better)"),
-        ("accuracy", "Accuracy"),
-        ("ece", "Expected calibration error, 15 bins"),
-        ("cpu_seconds", "CPU seconds of a fit"),
-    ):
-        body = []
-        for dataset in [name for name in DATASETS if any(row["dataset"] == name for row in rows)]:
-            values = {method: _values(rows, dataset, method, measure) for method in METHODS}
-            # Only folds that every method has finished are compared.
-            folds = min(map(len, values.values()))
-            if folds:
-                body.append([f"{dataset} ({folds} folds)", *_cells({m: v[:folds] for m, v in values.items()}, measure)])
-        parts.append(f"## {title}\n\n" + markdown_table(["data", *METHODS], body))
-    return "\n\n".join(parts)
-
-
-def _values(rows: list[dict], dataset: str, method: str, measure: str) -> np.ndarray:
-    found = sorted((row["fold"], row[measure]) for row in rows if (row["dataset"], row["method"]) == (dataset, method))
-    return np.array([value for _, value in found])
-
-
-def _cells(values: dict[str, np.ndarray], measure: str) -> list[str]:
-    best = max(values, key=lambda method: values[method].mean())
-    cells = []
-    for found in values.values():
-        error = found.std(ddof=1) / len(found) ** 0.5 if len(found) > 1 else 0.0
-        text = f"{found.mean():.3f} ± {error:.3f}"
-        # The standard error of the difference over folds: all methods see the same ones.
-        gap = values[best] - found
-        close = gap.mean() <= (gap.std(ddof=1) / len(gap) ** 0.5 if len(gap) > 1 else 0.0)
-        cells.append(f"**{text}**" if measure == "log_score" and close else text)
-    return cells
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="FSPClassifier() against scikit-learn's classifiers")
-    parser.add_argument("--datasets", nargs="+", default=DATASETS, choices=DATASETS)
-    parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS)
-    parser.add_argument("--folds", type=int, default=FOLDS, help="how many of the five")
-    parser.add_argument("--directory", default=Path(__file__).parent / "results", type=Path)
-    options = parser.parse_args()
-    path = options.directory / "classification.json"
-    before = json.loads(path.read_text()) if path.exists() else {"rows": [], "seconds": 0.0}
-    rows, began = before["rows"], time.perf_counter()
-    done = {(row["dataset"], row["method"], row["fold"]) for row in rows}
-    settings = {"folds": FOLDS, "most_gp_rows": MOST_GP_ROWS, "least": LEAST}
-    for dataset in options.datasets:
-        for fold in range(options.folds):
-            for method in options.methods:
-                if (dataset, method, fold) in done:
-                    continue
-                rows.append(one_fold(dataset, method, fold))
-                print(rows[-1], flush=True)
-                elapsed = before["seconds"] + time.perf_counter() - began
-                write_results(options.directory, "classification", rows, settings, seconds=elapsed, tables=tables)
+COMPARISON = Comparison(
+    name="classification",
+    datasets=DATASETS,
+    methods=METHODS,
+    folds=FOLDS,
+    measures={
+        "log_score": "Log score (higher is better)",
+        "accuracy": "Accuracy",
+        "ece": "Expected calibration error, 15 bins",
+        "cpu_seconds": "CPU seconds of a fit",
+    },
+    one_fold=one_fold,
+    settings={"folds": FOLDS, "most_gp_rows": MOST_GP_ROWS, "least": LEAST},
+    introduction=" ".join((__doc__ or "").split("\n\n")[2].split()),
+)
 
 
 if __name__ == "__main__":
-    main()
+    COMPARISON.main()
