@@ -49,6 +49,19 @@ def test_an_interrupted_run_continues_with_the_missing_cells_only(tmp_path):
     assert {file.suffix for file in tmp_path.glob("counting-quick*")} == {".json", ".png", ".pdf"}
 
 
+def test_a_result_of_finished_cells_runs_nothing_and_names_those_that_are_missing(tmp_path):
+    experiment = Counting()
+    with pytest.raises(FileNotFoundError, match="none of .* cells .* is finished"):
+        reproduce(experiment, preset="quick", out=tmp_path, finished=True, quiet=True)
+    reproduce(experiment, preset="quick", out=tmp_path, seeds=1, quiet=True)
+    ran = list(experiment.ran)
+    result = reproduce(experiment, preset="quick", out=tmp_path, seeds=2, finished=True, quiet=True)
+    assert experiment.ran == ran
+    assert {row["seed"] for row in result["rows"]} == {0}
+    assert result["missing"]
+    assert all(name.endswith("seed1") for name in result["missing"])
+
+
 def test_a_damaged_cell_is_run_again(tmp_path):
     reproduce(Counting(), preset="quick", out=tmp_path, quiet=True)
     cell = next((tmp_path / "cells").rglob("*seed1.json"))

@@ -109,6 +109,9 @@ def reproduce(
         list[str] | None, typer.Option(help="A task of the experiment, such as a table of uci; may be repeated.")
     ] = None,
     out: Annotated[Path, typer.Option(help="Directory for results, figures and finished cells.")] = Path("results"),
+    finished: Annotated[
+        bool, typer.Option("--finished", help="Run nothing: table and figures of the cells that are finished.")
+    ] = False,
     show_list: Annotated[bool, typer.Option("--list", help="List the experiments and exit.")] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -116,7 +119,7 @@ def reproduce(
     with user_errors(writes=out, kept="run the same command to continue"):
         from fsplaplace.cli import _reproduce
 
-        _reproduce.show_experiments() if show_list else _reproduce.run(name, preset, seeds, task, out, quiet)
+        _reproduce.show_experiments() if show_list else _reproduce.run(name, preset, seeds, task, out, quiet, finished)
 
 
 @app.command()

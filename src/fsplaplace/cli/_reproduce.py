@@ -18,7 +18,9 @@ def show_experiments() -> None:
     Console().print(table)
 
 
-def run(name: str | None, preset: str, seeds: int | None, tasks: list[str] | None, out: Path, quiet: bool) -> None:
+def run(
+    name: str | None, preset: str, seeds: int | None, tasks: list[str] | None, out: Path, quiet: bool, finished: bool
+) -> None:
     """Run what is missing, print the table, the files and the verdict."""
     if name is None:
         raise ValueError(f"reproduce needs the name of an experiment; pass one of {', '.join(experiments.names())}")
@@ -29,12 +31,15 @@ def run(name: str | None, preset: str, seeds: int | None, tasks: list[str] | Non
         seeds=seeds,
         tasks=tasks or None,
         out=out,
+        finished=finished,
         quiet=quiet or not console.is_terminal,
         console=console,
     )
     if not quiet:
         console.print(results_table(result))
         print(f"wrote {out / f'{name}-{preset}.json'} and {len(result['figures'])} figures (PNG and PDF)")
+    if result["missing"]:
+        print(f"{len(result['missing'])} cells are missing, such as {result['missing'][0]}")
     print(result["verdict"])
 
 

@@ -14,7 +14,7 @@ def panels(count: int, *, columns: int, width: float = 2.6, height: float = 2.0)
     figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
     axes = [figure.add_subplot(rows, columns, index + 1) for index in range(count)]
     for axis in axes:
-        axis.tick_params(labelsize=7)
+        axis.tick_params(which="both", labelsize=7)
         axis.title.set_fontsize(8)
         axis.xaxis.label.set_fontsize(8)
         axis.yaxis.label.set_fontsize(8)

@@ -40,6 +40,7 @@ def reproduce(
     tasks: Sequence[str] | None = None,
     methods: Sequence[str] | None = None,
     out: str | Path = "results",
+    finished: bool = False,
     quiet: bool = False,
     console: Console | None = None,
 ) -> dict[str, Any]:
@@ -52,6 +53,7 @@ def reproduce(
         tasks: some of the preset's tasks, where it has several; the result then holds these alone.
         methods: some of the preset's methods, where it lists them; the result then holds these alone.
         out: a directory, made if need be. Finished cells are kept in `out/cells` and are used again.
+        finished: run nothing: the result has the cells that are finished, and names those that are missing.
         quiet: draw no progress bar.
 
     Returns the content of the result file.
@@ -68,9 +70,11 @@ def reproduce(
         settings["methods"] = _chosen(experiment, methods, settings.get("methods", ()), what="methods")
     out = Path(out)
     _check_writable(out)
-    outcomes, seconds = _run_cells(
-        experiment, settings, seeds, out / "cells" / f"{experiment.name}-{preset}", quiet, console
-    )
+    cells, directory = experiment.cells(settings, seeds), out / "cells" / f"{experiment.name}-{preset}"
+    if finished:
+        outcomes, seconds = _read_cells(experiment, cells, settings, directory)
+    else:
+        outcomes, seconds = _run_cells(experiment, cells, settings, directory, quiet, console)
     rows = [
         {"task": cell.task, "method": row.method, "seed": cell.seed, "scores": row.scores, "note": row.note}
         for cell, outcome in outcomes.items()
@@ -95,6 +99,7 @@ def reproduce(
         "summary": summary.as_rows(),
         "published": [number.as_dict() for number in experiment.published],
         "notes": experiment.notes,
+        "missing": [cell.file_name[:-5] for cell in cells if cell not in outcomes],
         "choices": {cell.file_name[:-5]: outcome.choices for cell, outcome in outcomes.items() if outcome.choices},
         "rows": rows,
         "figures": [f"{stem}-{name}.png" for name in figures],
@@ -115,10 +120,30 @@ def _chosen(experiment: Experiment, wanted: Sequence[str], known: Sequence[str],
     return [name for name in known if name in wanted]
 
 
-def _run_cells(
-    experiment: Experiment, settings: Mapping, seeds: int, directory: Path, quiet: bool, console: Console | None
+def _read_cells(
+    experiment: Experiment, cells: Sequence[Cell], settings: Mapping, directory: Path
 ) -> tuple[dict[Cell, Outcome], dict[Cell, float]]:
-    cells = experiment.cells(settings, seeds)
+    """Outcomes and seconds of the cells that are finished."""
+    found = {cell: _finished(directory / cell.file_name, cell_identity(experiment, cell, settings)) for cell in cells}
+    records = {cell: record for cell, record in found.items() if record is not None}
+    if not records:
+        raise FileNotFoundError(
+            f"{experiment.name}: none of {len(cells)} cells in {directory} is finished under these settings; leave finished out to run them"
+        )
+    return (
+        {cell: _outcome(record["outcome"]) for cell, record in records.items()},
+        {cell: record["seconds"] for cell, record in records.items()},
+    )
+
+
+def _run_cells(
+    experiment: Experiment,
+    cells: Sequence[Cell],
+    settings: Mapping,
+    directory: Path,
+    quiet: bool,
+    console: Console | None,
+) -> tuple[dict[Cell, Outcome], dict[Cell, float]]:
     outcomes: dict[Cell, Outcome] = {}
     seconds: dict[Cell, float] = {}
     columns = (

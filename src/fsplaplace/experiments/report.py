@@ -184,7 +184,9 @@ def _verdict(result: dict[str, Any]) -> str:
 def _budget(result: dict[str, Any]) -> str:
     steps = result["settings"].get("steps")
     seeds = f"{result['seeds']} seed{'s' if result['seeds'] > 1 else ''}"
-    return f"**Preset {result['preset']}** ({f'{steps:,} training steps, ' if steps else ''}{seeds})"
+    missing = len(result.get("missing", ()))
+    some = f", {missing} cells not run yet" if missing else ""
+    return f"**Preset {result['preset']}** ({f'{steps:,} training steps, ' if steps else ''}{seeds}{some})"
 
 
 def _steps(result: dict[str, Any], method: str) -> str:
