@@ -51,7 +51,7 @@ def test_an_interrupted_run_continues_with_the_missing_cells_only(tmp_path):
 
 def test_a_result_of_finished_cells_runs_nothing_and_names_those_that_are_missing(tmp_path):
     experiment = Counting()
-    with pytest.raises(FileNotFoundError, match="none of .* cells .* is finished"):
+    with pytest.raises(FileNotFoundError, match=r"none of .* cells .* is finished"):
         reproduce(experiment, preset="quick", out=tmp_path, finished=True, quiet=True)
     reproduce(experiment, preset="quick", out=tmp_path, seeds=1, quiet=True)
     ran = list(experiment.ran)
