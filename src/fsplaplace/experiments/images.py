@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -13,26 +13,23 @@ import numpy as np
 import optax
 from gpjax.kernels import RBF
 from jaxtyping import Array, Float
-from scipy.ndimage import rotate
 
 import fsplaplace as fsp
 from fsplaplace import metrics
 from fsplaplace.experiments import _image_figures
-from fsplaplace.experiments._experiment import Cell, Experiment, Outcome, Published, Row
+from fsplaplace.experiments._experiment import Cell, Experiment, Outcome, Published
 from fsplaplace.experiments._image_data import Images, context_of, corrupted, load_images
 from fsplaplace.experiments._image_network import ConvolutionalNetwork
-from fsplaplace.experiments._methods import keys, rounded
+from fsplaplace.experiments._image_scores import NUM_CLASSES, Draw, score
+from fsplaplace.experiments._methods import keys
 from fsplaplace.experiments._records import fingerprint
 from fsplaplace.kernels import OnFeatures, RandomConvolutions
 from fsplaplace.methods import FVI, MAP, SparseGP, WeightLaplace, last_layer
 from fsplaplace.tuning import fit_prior
 
-NUM_CLASSES = 10
 _LIKELIHOOD = fsp.likelihoods.Categorical(NUM_CLASSES)
 # Where the prior is enforced -> how rows are named.
 _CONTEXTS = {"KMNIST": "KMNIST", "RND": "RND", "own": "no auxiliary images"}
-# Angles at which test images are turned.
-_ANGLES = tuple(range(0, 181, 15))
 # Settings that a training depends on; the name of its file says the rest.
 _OF_TRAINING = (
     "num_train", "epochs", "choice_steps", "learning_rate", "num_context", "num_corrupted", "channels", "width",
@@ -200,6 +197,11 @@ class _Work(NamedTuple):
             images=self.images._replace(**{name: getattr(self.images, name)[:count] for name in names})
         )
 
+    def score(self, name: str, draw: Draw, *, probabilistic: bool = True) -> Outcome:
+        """The row of one posterior, from functions that `draw` gives at images."""
+        key, kmnist = self.keys[3], self.context != "KMNIST"
+        return score(name, draw, self.images, key=key, kmnist=kmnist, probabilistic=probabilistic)
+
     def network(self, member: int = 0) -> fsp.Model:
         """The untrained network."""
         key = jr.fold_in(self.keys[0], member) if member else self.keys[0]
@@ -240,7 +242,7 @@ def _fsp(work: _Work) -> Outcome:
         outcome, parts = Outcome(()), {"precision form": model}
         options["form"] = "precision"
     else:
-        outcome = _score(work, names["network alone"], lambda x, key: model(x)[None], probabilistic=False)
+        outcome = work.score(names["network alone"], lambda x, key: model(x)[None], probabilistic=False)
         parts = {"last layer": last_layer(model, images.X[:1]), "all weights": model}
     for variant, part in parts.items():
         posterior = fsp.laplace(
@@ -249,7 +251,7 @@ def _fsp(work: _Work) -> Outcome:
         )  # fmt: skip
         draw = functools.partial(_draws, posterior, int(settings["samples"]))
         asked = work if variant == "last layer" else work.asked(settings["num_asked"])
-        outcome = _joined(outcome, _score(asked, names[variant], draw))
+        outcome = _joined(outcome, asked.score(names[variant], draw))
         choices[variant] = _told(posterior)
     return dataclasses.replace(outcome, choices=choices)
 
@@ -363,12 +365,12 @@ def _map(work: _Work) -> Outcome:
     """The network under a Gaussian prior over its weights, and the Laplace approximation around it (K-FAC)."""
     images = work.images
     found = _fit_map(work, 0)
-    outcome = _score(work, "MAP", lambda x, key: found.model(x)[None], probabilistic=False)
+    outcome = work.score("MAP", lambda x, key: found.model(x)[None], probabilistic=False)
     laplace = WeightLaplace(structure="kfac", train=None).fit(
         found.model, images.X, images.y, _LIKELIHOOD, key=work.keys[2], progress=False
     )
     draw = functools.partial(_outputs, laplace, int(work.settings["samples"]))
-    outcome = _joined(outcome, _score(work, "Laplace", draw))
+    outcome = _joined(outcome, work.score("Laplace", draw))
     precision = np.asarray(laplace.prior_precision, dtype=float)
     return dataclasses.replace(
         outcome, choices={"prior_precision_of_laplace": {"value": precision.tolist(), "by": "log evidence"}}
@@ -391,7 +393,7 @@ def _fit_map(work: _Work, member: int):
 def _ensemble(work: _Work) -> Outcome:
     """Five networks as MAP has one; the first is that one."""
     models = [_fit_map(work, member).model for member in range(5)]
-    return _score(work, "Ensemble of 5", lambda x, key: jnp.stack([model(x) for model in models]))
+    return work.score("Ensemble of 5", lambda x, key: jnp.stack([model(x) for model in models]))
 
 
 def _fvi(work: _Work) -> Outcome:
@@ -404,7 +406,7 @@ def _fvi(work: _Work) -> Outcome:
         progress=False,
     )  # fmt: skip
     draw = functools.partial(_outputs, found, int(settings["samples"]))
-    outcome = _score(work, f"FVI ({work.context})", draw)
+    outcome = work.score(f"FVI ({work.context})", draw)
     return dataclasses.replace(outcome, choices=choice.record)
 
 
@@ -423,55 +425,12 @@ def _sparse_gp(work: _Work) -> Outcome:
         network, flat.X, images.y, _LIKELIHOOD, key=work.keys[1], prior=fitted.prior, progress=False
     )
     draw = functools.partial(_outputs, found, int(settings["samples"]))
-    return _score(work._replace(images=flat), "Sparse GP", draw)
+    return work._replace(images=flat).score("Sparse GP", draw)
 
 
 def _linear(params, x):
     """A network for methods that only ask for its width."""
     return x @ params
-
-
-Draw = Callable[[Float[np.ndarray, "n h w c"], Any], Any]
-
-
-def _score(work: _Work, name: str, draw: Draw, *, probabilistic: bool = True) -> Outcome:
-    """The row of one posterior, from functions that `draw` gives at images, and what the figures show of it."""
-    images, key = work.images, work.keys[3]
-
-    def logits(x: Float[np.ndarray, "n h w c"]) -> Float[np.ndarray, "s n k"]:
-        parts = [np.asarray(draw(x[start : start + 500], key), np.float32) for start in range(0, len(x), 500)]
-        return np.concatenate(parts, axis=1)
-
-    test, other = logits(images.X_test), logits(images.X_other)
-    probabilities, foreign = (np.asarray(metrics.predictive_probabilities(each)) for each in (test, other))
-    mean_entropy = [np.asarray(metrics.expected_entropy(each[:10])) for each in (test, other)]
-    entropy = [np.asarray(metrics.predictive_entropy(each)) for each in (probabilities, foreign)]
-    scores: dict[str, float | None] = {
-        "expected_log_likelihood": float(metrics.expected_log_likelihood_from_logits(images.y_test, test[:10])),
-        "log_predictive_density": float(metrics.log_predictive_density_from_logits(images.y_test, test)),
-        "accuracy": float(metrics.accuracy(images.y_test, probabilities)),
-        "ece": float(metrics.expected_calibration_error(images.y_test, probabilities)),
-        "ood_accuracy": float(metrics.ood_accuracy(*mean_entropy)),
-        "auroc_mean_entropy": float(metrics.auroc(*mean_entropy)),
-        "auroc_entropy": float(metrics.auroc(*entropy)),
-    }
-    if probabilistic:
-        spread = [np.sqrt(np.mean(np.var(each, axis=0), axis=1)) for each in (test, other)]
-        scores |= {
-            "auroc_variance": float(metrics.auroc(*spread)),
-            "std_test": float(np.mean(spread[0])),
-            "std_other": float(np.mean(spread[1])),
-        }
-    if work.context != "KMNIST":
-        kmnist = np.asarray(metrics.predictive_entropy(metrics.predictive_probabilities(logits(images.kmnist_test))))
-        scores["auroc_kmnist"] = float(metrics.auroc(entropy[0], kmnist))
-    curves = {
-        "entropy": {"test": _histogram(entropy[0]), "other": _histogram(entropy[1])},
-        "rotation": _rotation(images, logits),
-        "reliability": _reliability(images.y_test, probabilities),
-        "images": _extremes(images, *entropy),
-    }
-    return Outcome((Row(name, scores, f"{len(images.X_test):,} test images"),), curves={name: curves})
 
 
 def _joined(one: Outcome, other: Outcome) -> Outcome:
@@ -480,48 +439,3 @@ def _joined(one: Outcome, other: Outcome) -> Outcome:
 
 def _in_blocks(model: fsp.Model, x: Float[np.ndarray, "n h w c"]) -> Float[np.ndarray, "n k"]:
     return np.concatenate([np.asarray(model(x[start : start + 500])) for start in range(0, len(x), 500)])
-
-
-def _histogram(entropy: Float[np.ndarray, " n"]) -> list:
-    shares, _ = np.histogram(entropy, bins=40, range=(0.0, float(np.log(NUM_CLASSES))))
-    return rounded(shares / len(entropy), 3)
-
-
-def _rotation(images: Images, logits) -> dict[str, Any]:
-    """Mean entropy at each angle, over the first 50 test images."""
-    square = images.X_test.shape[1:] if images.X_test.ndim == 4 else (28, 28, 1)
-    some = images.X_test[:50].reshape(-1, *square)
-    turned = [np.clip(rotate(some, angle, axes=(1, 2), reshape=False, order=1), 0, 1) for angle in _ANGLES]
-    stacked = np.concatenate(turned).astype(np.float32).reshape(-1, *images.X_test.shape[1:])
-    found = np.asarray(metrics.predictive_entropy(metrics.predictive_probabilities(logits(stacked))))
-    entropy = found.reshape(len(_ANGLES), -1)
-    example = np.stack([each[0, ..., 0] for each in turned])
-    return {
-        "angles": list(_ANGLES),
-        "entropy": rounded(entropy.mean(axis=1), 4),
-        "example": np.round(255 * example).astype(int).tolist(),
-        "example_entropy": rounded(entropy[:, 0], 3),
-    }
-
-
-def _reliability(labels, probabilities: Float[np.ndarray, "n c"]) -> dict[str, list]:
-    confidence, right = probabilities.max(axis=1), probabilities.argmax(axis=1) == labels
-    index = np.clip((15 * confidence).astype(int), 0, 14)
-    count = np.bincount(index, minlength=15)
-    used = count > 0
-    mean = [np.bincount(index, values, minlength=15)[used] / count[used] for values in (confidence, right)]
-    return {"confidence": rounded(mean[0], 4), "right": rounded(mean[1], 4), "count": count[used].tolist()}
-
-
-def _extremes(images: Images, test: Float[np.ndarray, " n"], other: Float[np.ndarray, " m"]) -> dict[str, Any]:
-    """Eight images each: surest and least sure of the test images, surest of the foreign ones."""
-
-    def page(x, order, entropy):
-        pixels = np.round(255 * x[order].reshape(len(order), -1)).astype(int)
-        return {"pixels": pixels.tolist(), "entropy": rounded(entropy[order], 3)}
-
-    return {
-        "most certain": page(images.X_test, np.argsort(test)[:8], test),
-        "least certain": page(images.X_test, np.argsort(test)[-8:], test),
-        "foreign, most certain": page(images.X_other, np.argsort(other)[:8], other),
-    }
