@@ -351,6 +351,41 @@ def test_an_interrupt_of_data_is_no_traceback(names, monkeypatch):
     assert result.stderr == "interrupted; nothing was written\n"
 
 
+# The command as a program that presses Ctrl-C when a module is first asked for: in the middle of other imports.
+PRESSES = """
+import os, signal, sys
+import fsplaplace_command
+
+class Pressed:
+    def find_spec(self, name, *_):
+        if name == moment:
+            os.kill(os.getpid(), signal.SIGINT)
+
+moment = sys.argv.pop()
+sys.meta_path.insert(0, Pressed())
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a test in the background ignores it
+fsplaplace_command.main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "moment"),
+    [
+        ("fit t.csv --target y", "fsplaplace"),
+        ("demo", "jax._src.core"),
+        ("predict model t.csv", "typer"),
+        ("reproduce sine --preset quick", "fsplaplace.experiments"),
+        ("fit t.csv --target y", "sklearn.utils"),
+    ],
+)
+def test_an_interrupt_of_the_imports_is_one_sentence(words, moment, tmp_path):
+    table(tmp_path / "t.csv", GOOD)
+    command = [sys.executable, "-c", PRESSES, *words.split(), moment]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted; nothing was written\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
+
+
 @pytest.mark.parametrize("case", ["ascii", "pipe"])
 def test_other_locales_and_closed_pipes_are_no_errors(case):
     code = "from fsplaplace.cli import main; main()"

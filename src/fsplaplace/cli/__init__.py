@@ -13,7 +13,7 @@ except ImportError as error:  # pragma: no cover - only where the extra is missi
 from rich.console import Console
 
 from fsplaplace._version import __version__
-from fsplaplace.cli._errors import flush_output, user_errors
+from fsplaplace.cli._errors import flush_output, heard_interrupts, user_errors
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -37,15 +37,16 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print results only, 
 
 
 def main() -> None:
-    """Entry point of the `fsplaplace` command."""
+    """The command line as a program: `fsplaplace_command.main` imports and calls it."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # In a locale without these letters they are printed as question marks, instead of an error.
             stream.reconfigure(errors="replace")
-    try:
-        app()
-    finally:
-        flush_output()
+    with heard_interrupts():
+        try:
+            app()
+        finally:
+            flush_output()
 
 
 @app.callback(invoke_without_command=True)

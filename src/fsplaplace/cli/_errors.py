@@ -1,11 +1,14 @@
 """One clear sentence and an exit code for a user's mistake; a traceback only for ours."""
 
 import os
+import signal
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 import typer
 
@@ -25,10 +28,12 @@ def user_errors(*, writes: Path | None = None, kept: str = "") -> Iterator[None]
     """
     # File systems date files by a clock that is some milliseconds late.
     began = time.time_ns() - 10**7
+    _Work.says, _Work.is_on = lambda: f"interrupted; {_written(writes, began, kept)}\n", True
     try:
         yield
     except KeyboardInterrupt:
-        print(f"interrupted; {_written(writes, began, kept)}", file=sys.stderr)
+        _Work.is_on = False
+        sys.stderr.write(_Work.says())
         raise typer.Exit(130) from None
     except BrokenPipeError:
         _drop_output()
@@ -36,6 +41,49 @@ def user_errors(*, writes: Path | None = None, kept: str = "") -> Iterator[None]
     except _USER as error:
         print(f"error: {_sentence(error)}", file=sys.stderr)
         raise typer.Exit(1) from error
+    finally:
+        _Work.is_on = False
+
+
+class _Work:
+    """Whether a command is at work, and what an interrupt is answered with from then on."""
+
+    is_on = False
+    says: Callable[[], str] = staticmethod(lambda: "interrupted; nothing was written\n")
+
+
+@contextmanager
+def heard_interrupts() -> Iterator[None]:
+    """Ctrl-C ends the command with one sentence at any time, also while it imports what it needs.
+
+    Work is interrupted by `KeyboardInterrupt`, as ever. Not so an import, which may catch it or make another error of it, nor the
+    reading of the arguments, in which typer says "Aborted!", nor the answer to an interrupt before: there the process ends at once.
+    """
+    # A program that `nohup` or a shell's `&` started ignores Ctrl-C, and goes on doing so.
+    is_ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    if is_ignored or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _interrupt(_: int, frame: FrameType | None) -> None:
+    if _Work.is_on and not _is_importing(frame):
+        raise KeyboardInterrupt
+    os.write(2, _Work.says().encode(errors="replace"))
+    os._exit(130)
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def flush_output() -> None:
