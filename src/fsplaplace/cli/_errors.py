@@ -5,7 +5,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -26,14 +26,12 @@ def user_errors(*, writes: Path | None = None, kept: str = "") -> Iterator[None]
         writes: the file or directory that the command writes; an interrupt says what of it is new.
         kept: what is said of files that were written before an interrupt.
     """
-    # File systems date files by a clock that is some milliseconds late.
-    began = time.time_ns() - 10**7
-    _Work.says, _Work.is_on = lambda: f"interrupted; {_written(writes, began, kept)}\n", True
+    _Work.begin(writes, kept)
     try:
         yield
     except KeyboardInterrupt:
         _Work.is_on = False
-        sys.stderr.write(_Work.says())
+        sys.stderr.write(_Work.interrupted())
         raise typer.Exit(130) from None
     except BrokenPipeError:
         _drop_output()
@@ -46,10 +44,21 @@ def user_errors(*, writes: Path | None = None, kept: str = "") -> Iterator[None]
 
 
 class _Work:
-    """Whether a command is at work, and what an interrupt is answered with from then on."""
+    """Whether a command is at work, where it writes, and since when."""
 
     is_on = False
-    says: Callable[[], str] = staticmethod(lambda: "interrupted; nothing was written\n")
+    writes: Path | None = None
+    kept = ""
+    began = 0
+
+    @classmethod
+    def begin(cls, writes: Path | None, kept: str) -> None:
+        # File systems date files by a clock that is some milliseconds late.
+        cls.is_on, cls.writes, cls.kept, cls.began = True, writes, kept, time.time_ns() - 10**7
+
+    @classmethod
+    def interrupted(cls) -> str:
+        return f"interrupted; {_written(cls.writes, cls.began, cls.kept)}\n"
 
 
 @contextmanager
@@ -74,7 +83,7 @@ def heard_interrupts() -> Iterator[None]:
 def _interrupt(_: int, frame: FrameType | None) -> None:
     if _Work.is_on and not _is_importing(frame):
         raise KeyboardInterrupt
-    os.write(2, _Work.says().encode(errors="replace"))
+    os.write(2, _Work.interrupted().encode(errors="replace"))
     os._exit(130)
 
 
