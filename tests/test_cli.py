@@ -128,6 +128,7 @@ def test_other_mistakes_of_fit_and_predict(tmp_path):
     assert "model.json" in refused("predict", tmp_path, good)
 
 
+@pytest.mark.slow
 def test_fit_then_predict_gives_the_same_numbers(fitted, tmp_path):
     good, out, said = fitted / "t.csv", fitted / "fit", (fitted / "said").read_text()
     assert "RMSE" in said
@@ -155,6 +156,7 @@ when;place;code;y
 )
 
 
+@pytest.mark.slow
 def test_a_forecast_of_dates_categories_and_decimal_commas(tmp_path):
     """What was found is said, stated parameters are kept, and new rows are read the same way."""
     path, out = table(tmp_path / "s.csv", SEASONS), tmp_path / "fit"
@@ -177,6 +179,7 @@ def test_a_forecast_of_dates_categories_and_decimal_commas(tmp_path):
         assert [row["outside"] for row in csv.DictReader(file)] == ["0", "1", "1"]
 
 
+@pytest.mark.slow
 def test_the_second_process_takes_its_programs_from_the_cache(fitted, tmp_path, monkeypatch):
     """By default they are in the user's cache directory. With programs on disk nothing is compiled: the second process writes
     none, and predicts the same bits."""

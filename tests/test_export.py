@@ -45,6 +45,7 @@ def in_another_process(path, x, tmp_path, dtype):
     return np.load(tmp_path / "found.npz")
 
 
+@pytest.mark.slow
 def test_gaussian_targets_in_both_widths(tmp_path, dtype):
     fitted = posterior(fsp.likelihoods.Gaussian(0.1), lambda X: np.sin(3 * X[:, 0]), dtype.name)
     x = np.random.default_rng(1).uniform(-2, 2, (7, 2)).astype(dtype)

@@ -76,6 +76,7 @@ def candidates(model, values):
     return optimize_acqf(improvement, box, q=10, num_restarts=2, raw_samples=16, options=options)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["corners", "ours", "exact"])
 def test_moments_are_the_exact_process_s_where_decisions_are_made(hartmann, place):
     """In standard deviations of the prior; "ours" and "exact" are the candidates of either model."""

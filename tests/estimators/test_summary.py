@@ -141,6 +141,7 @@ def test_every_phase_has_a_line(data, capsys):
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", [FSPRegressor, FSPClassifier])
 def test_an_interrupted_fit_leaves_the_estimator_as_it_was(estimator, data, fitted, monkeypatch):
     X, y = np.asarray(data[0]), np.asarray(data[1]) > 50

@@ -110,6 +110,7 @@ def test_variance_is_the_diagonal_of_the_covariance(name):
     np.testing.assert_allclose(variance(kernel, x), jnp.diag(covariance(kernel, x, x)), rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KERNELS)
 def test_gradients_equal_the_dense_engine_away_from_coincidence(name):
     got = gradients(tuple(KERNELS), 2, "float64", gap=0.1)[name]
@@ -117,6 +118,7 @@ def test_gradients_equal_the_dense_engine_away_from_coincidence(name):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-7, atol=1e-8), got, wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WIDE)
 def test_gradients_equal_the_dense_engine_in_many_dimensions(name):
     got = gradients(WIDE, 60, "float64", gap=0.1)[name]

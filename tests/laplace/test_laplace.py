@@ -209,6 +209,7 @@ def test_points_without_data_keep_the_prior_variance(dtype, form):
 POINTS = np.concatenate([np.linspace(-1, 1, 12)[:, None], X])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["dense", "precision"])
 @pytest.mark.parametrize("kernels", ["shared", "separate"])
 def test_ten_outputs_have_the_std_of_ten_single_output_models(x64, form, kernels):
@@ -235,6 +236,7 @@ MULTI_OUTPUT = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", MULTI_OUTPUT)
 def test_multi_output_kernels_give_the_exact_posterior_in_both_forms(x64, kernel):
     prior, box = fsp.Prior(MULTI_OUTPUT[kernel]()), fsp.context.Uniform([-1.0, -1.0], [1.0, 1.0])

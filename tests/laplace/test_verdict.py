@@ -36,6 +36,7 @@ def fit(prior, likelihood=LIKELIHOODS["Gaussian"], width=20, num_points=60, **op
     return fsp.laplace(model, prior, likelihood, X, targets, context_points=points, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", ["dense", "normal-equations", "golub-kahan"])
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
 @pytest.mark.parametrize("name", PRIORS)
@@ -58,6 +59,7 @@ def test_without_data_to_learn_from_the_prior_variance_is_exact_everywhere(name)
     np.testing.assert_allclose(posterior.predict(EVERYWHERE).variance, stated, rtol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mean", ["refined", "network"])
 @pytest.mark.parametrize(
     "kernel", [RBF(lengthscale=1.0), RBF(lengthscale=3.0, variance=4.0), Matern32(lengthscale=2.0)]
@@ -83,6 +85,7 @@ def test_the_prior_returns_outside_the_context_region(kernel, mean):
     assert np.sqrt(np.mean((np.asarray(posterior.predict(way).std)[:, 0] - process.std) ** 2)) < 0.15 * size
 
 
+@pytest.mark.slow
 def test_covariances_and_samples_have_the_predicted_variance_and_belong_to_the_input():
     posterior = fit(PRIORS["short RBF"])
     x = np.concatenate([EVERYWHERE[::50], EVERYWHERE[:1]])
@@ -188,6 +191,7 @@ def gaussian_loss(posterior):
     return 0.5 * np.mean((squared + wanted) / given - 1 + np.log(given / wanted))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["covariance", "precision"])
 def test_the_loss_is_what_the_log_predictive_density_loses_against_the_exact_process(form, x64):
     """In expectation over new targets of the exact process, at inputs like the data."""

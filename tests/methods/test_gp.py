@@ -75,6 +75,7 @@ def test_outputs_that_share_a_kernel_are_independent_processes(data, scale):
     np.testing.assert_allclose(two.variance, np.column_stack([one.variance[:, 0]] * 2), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_divergence_free_kernel_equals_dense_conditioning(data):
     kernel = fsp.kernels.Helmholtz(RBF(lengthscale=1.0), RBF(lengthscale=0.8))
     with jax.enable_x64(True):
@@ -111,6 +112,7 @@ def labels(data):
     return (X[:, 0] * X[:, 1] + 0.3 * np.random.default_rng(1).normal(size=30) > 0).astype(int)
 
 
+@pytest.mark.slow
 def test_binary_classification_equals_scikit_learn(data, labels):
     kernel = sk.ConstantKernel(VARIANCE) * sk.RBF(LENGTHSCALE)
     reference = GaussianProcessClassifier(kernel, optimizer=None).fit(data[0], labels)

@@ -22,6 +22,7 @@ def entropy_gradient(num_samples, seed):
     return -np.mean(np.asarray(estimate) * (samples - 7.0), axis=0)
 
 
+@pytest.mark.slow
 def test_entropy_gradient_of_a_gaussian_is_right_to_a_tenth_and_better_with_more_samples():
     errors = [
         np.sqrt(np.mean([(entropy_gradient(count, seed) - 1) ** 2 for seed in range(6)])) for count in (20, 80, 320)
@@ -99,6 +100,7 @@ def problem():
     return model, X, y, fsp.likelihoods.Gaussian(0.2), fsp.Prior(RBF(lengthscale=0.7)), fsp.context.Uniform(-2, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method",
     [

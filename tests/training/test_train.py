@@ -192,6 +192,7 @@ def test_a_killed_run_resumes_to_bitwise_the_same_weights(tmp_path, monkeypatch,
     assert all(jax.tree.leaves(same)), same
 
 
+@pytest.mark.slow
 def test_a_process_ended_by_sigkill_is_resumed_by_another_process(tmp_path):
     """The checkpoint must be recognised in a new process, where every function has another address."""
     path, weights = tmp_path / "run.safetensors", tmp_path / "weights.npy"
