@@ -77,12 +77,18 @@ class _Box(Sampler):
 
     @checked
     def __init__(self, lower: ArrayLike, upper: ArrayLike):
-        lower, upper = np.broadcast_arrays(
-            np.atleast_1d(np.asarray(lower, dtype=float)), np.atleast_1d(np.asarray(upper, dtype=float))
-        )
         name = type(self).__name__
-        if not (np.all(np.isfinite(lower)) and np.all(np.isfinite(upper))):
-            raise ValueError(f"{name}: lower and upper must be finite, but are {lower} and {upper}")
+        lower, upper = np.atleast_1d(np.asarray(lower, dtype=float)), np.atleast_1d(np.asarray(upper, dtype=float))
+        for side, values in (("lower", lower), ("upper", upper)):
+            if not np.all(np.isfinite(values)):
+                raise ValueError(f"{name}: {side} is {values}; pass finite numbers")
+            check_finite(values, f"{name}: {side}")
+        try:
+            lower, upper = np.broadcast_arrays(lower, upper)
+        except ValueError as error:
+            raise ValueError(
+                f"{name}: lower has shape {lower.shape}, but upper has {upper.shape}; pass two points of one shape, or numbers"
+            ) from error
         if np.any(lower > upper):
             bad = tuple(map(int, np.argwhere(lower > upper)[0]))
             place = bad[0] if len(bad) == 1 else bad

@@ -35,8 +35,7 @@ def check_problem(
     if targets.dtype.kind == "f":
         if not isinstance(targets, Tracer):
             warn_if_coarse_targets(targets, model.dtype)
-        with np.errstate(over="ignore"):  # what is too large is refused in the next line
-            check_squares(targets.astype(model.dtype), f"{type(likelihood).__name__}: y")
+        check_squares(targets, f"{type(likelihood).__name__}: y", model.dtype)
     targets = cast(to_device(targets), model.dtype)
     check_widths(model, prior, likelihood, inputs, targets)
     return inputs, targets
