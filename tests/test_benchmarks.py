@@ -146,6 +146,7 @@ def test_structure_of_this_tree_is_measured(run):
     assert values["programs of a cold posterior"] > 0
 
 
+@pytest.mark.slow
 def test_a_case_that_was_wrong_is_right_in_this_tree(run):
     rows = run("cases", "--quick")
     assert rows

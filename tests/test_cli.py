@@ -389,6 +389,7 @@ def test_an_interrupt_of_the_imports_is_one_sentence(words, moment, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["ascii", "pipe"])
 def test_other_locales_and_closed_pipes_are_no_errors(case):
     code = "from fsplaplace.cli import main; main()"

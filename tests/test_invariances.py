@@ -114,6 +114,7 @@ FAR = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("own_network", [False, True])
 @pytest.mark.parametrize("name", FAR)
 def test_inputs_up_to_a_million_ranges_from_zero_are_centred_in_float64(name, own_network):

@@ -143,6 +143,7 @@ def test_a_warm_start_finds_a_prior_as_good_as_a_cold_one(model):
     assert torch.allclose(warm.posterior(TEST).mean, cold.posterior(TEST).mean, atol=0.05)
 
 
+@pytest.mark.slow
 def test_training_goes_on_from_the_last_weights(model):
     """With one step of a tiny size the weights are those of the last model, not a new draw."""
     first = FSPModel(X[:12], Y[:12], **SMALL, steps=1)

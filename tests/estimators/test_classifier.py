@@ -61,6 +61,7 @@ def test_three_classes_have_three_columns(moons):
     assert model.score(X, y) > 0.9
 
 
+@pytest.mark.slow
 def test_weights_move_the_probabilities(moons):
     X, y = moons
     noisy = np.where(np.arange(96) % 3 == 0, "lower", y)

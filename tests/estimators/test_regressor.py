@@ -38,6 +38,7 @@ def process(data):
     return FSPRegressor(**_SMALL, method="gp").fit(*data)
 
 
+@pytest.mark.slow
 def test_noise_is_found_in_the_targets_units(fitted):
     assert 4.0 < fitted.noise_ < 6.5
 

@@ -34,6 +34,7 @@ def fitted(data):
     return FSPRegressor(kernel="rbf", **SMALL).fit(*data)
 
 
+@pytest.mark.slow
 def test_the_summary_names_columns_and_units(fitted, data):
     text = str(fitted)
     assert max(map(len, text.splitlines())) <= 80

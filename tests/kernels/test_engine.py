@@ -94,6 +94,7 @@ def points(width, dtype):
     return jnp.asarray(x, dtype), jnp.asarray(y, dtype)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("width", [1, 2, 60])
 @pytest.mark.parametrize("name", KERNELS)
@@ -126,6 +127,7 @@ def test_gradients_equal_the_dense_engine_in_many_dimensions(name):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-7, atol=1e-8), got, wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KERNELS)
 def test_gradients_are_finite_where_points_coincide(name):
     leaves = jax.tree.leaves(gradients(tuple(KERNELS), 1, "float32", gap=0.0)[name])

@@ -92,6 +92,7 @@ def test_fitting_finds_the_base_and_leaves_the_network_alone():
     assert all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
 
 
+@pytest.mark.slow
 def test_a_posterior_with_random_features_is_read_back(tmp_path):
     class Small(eqx.Module):
         layer: eqx.nn.Linear

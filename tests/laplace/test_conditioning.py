@@ -189,6 +189,7 @@ def test_any_posterior_and_likelihood_against_dense_algebra(x64, start, family):
         np.testing.assert_allclose(again.variance, found.variance, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_a_conditioned_posterior_is_saved_and_loaded(x64, half, tmp_path):
     later = half.condition(X[8:], Y[8:])
     fsp.save(tmp_path / "later.safetensors", later)
@@ -263,6 +264,7 @@ def test_joint_is_predict_and_covariance_of_each_set(x64, pair):
     np.testing.assert_allclose(alone.covariance, posterior.covariance(TEST), atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", [jax.jit, eqx.filter_jit], ids=["jax.jit", "filter_jit"])
 def test_one_program_serves_posteriors_of_similar_rank(x64, half, compilations, compiled):
     joint = compiled(lambda posterior, x: (posterior.joint(x), posterior.predict(x[0]).mean))

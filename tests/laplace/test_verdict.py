@@ -106,6 +106,7 @@ def test_covariances_and_samples_have_the_predicted_variance_and_belong_to_the_i
     np.testing.assert_allclose(some, draws[:7, 3:5], atol=1e-3)
 
 
+@pytest.mark.slow
 def test_predictions_of_normalised_features_are_differentiable_in_the_input(x64):
     posterior = fit(PRIORS["short RBF"])
     for output in ("mean", "variance"):
@@ -229,6 +230,7 @@ def test_the_loss_of_labels_is_the_divergence_of_their_probabilities(x64):
     assert posterior.verdict.loss == pytest.approx(loss, rel=0.01)
 
 
+@pytest.mark.slow
 def test_counts_are_judged_in_nats_of_a_count(x64):
     """The first two terms of the divergence of two Poisson mixtures, by summing over counts."""
     counts, prior = np.random.default_rng(0).poisson(np.exp(1 + Y)), fsp.Prior(Matern32(lengthscale=0.1), mean=1.0)

@@ -156,6 +156,7 @@ def test_softmax_evidence_and_covariance_equal_a_dense_reference(data):
     np.testing.assert_allclose(posterior.log_evidence, evidence, rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_tuning_for_labels_beats_scikit_learn_optimum(data, labels):
     kernel = sk.ConstantKernel(1.0) * sk.RBF(1.0)
     reference = GaussianProcessClassifier(kernel, n_restarts_optimizer=2, random_state=0).fit(data[0], labels)

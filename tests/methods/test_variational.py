@@ -64,6 +64,7 @@ def test_regularised_divergence_equals_the_dense_one(context):
     np.testing.assert_allclose(seen, wanted, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_functional_divergence_has_the_gradient_of_the_gaussian_one(context):
     """For a Gaussian q(f) the derivative by a shift and by a common log scale is known in closed form."""
     points, prior = context[0][:3].astype(jnp.float32), fsp.Prior(Matern32(lengthscale=0.8))

@@ -276,6 +276,7 @@ class ConvolutionalNetwork(eqx.Module):
         return self.linear(jnp.tanh(self.convolution(x)).ravel())
 
 
+@pytest.mark.slow
 def test_convolutional_networks_take_single_steps_to_the_weights_of_the_loop(monkeypatch):
     images = np.random.default_rng(1).normal(size=(10, 1, 4, 4)).astype(np.float32)
     model, prior = fsp.as_model(ConvolutionalNetwork(jr.key(0))), fsp.Prior(RBF(lengthscale=4.0))

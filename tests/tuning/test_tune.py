@@ -47,6 +47,7 @@ def _linearised(posterior, y):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_evidence_equals_that_of_laplace(posteriors, case):
     posterior = posteriors[case]
