@@ -368,11 +368,13 @@ class Mixture(Sampler):
             return to_device(self.draw(num_points, host_generator(key)))
         keys = list(jr.split(key, len(self.samplers)))
         parts = [sampler.sample(count, key=keys[part]) for part, sampler, count in self._shares(num_points)]
+        _check_alike(parts)
         return jnp.concatenate(parts)
 
     def draw(self, num_points, generator):
         streams = generator.spawn(len(self.samplers))
         parts = [sampler.draw(count, streams[part]) for part, sampler, count in self._shares(num_points)]
+        _check_alike(parts)
         return np.concatenate(parts)
 
     def minus(self, origin):
@@ -386,6 +388,14 @@ class Mixture(Sampler):
         edges = np.round(np.cumsum((0.0, *self.weights)) * num_points).astype(int)
         counts = np.diff(edges).tolist()
         return [(part, self.samplers[part], count) for part, count in enumerate(counts) if count > 0]
+
+
+def _check_alike(parts: Sequence[Array | np.ndarray]) -> None:
+    shapes = [part.shape[1:] for part in parts]
+    if len(set(shapes)) > 1:
+        raise ValueError(
+            f"Mixture: samplers give points of shapes {', '.join(map(str, shapes))}; pass samplers of one space"
+        )
 
 
 def _rows_minus(sampler, origin: Float[Array, " d"]) -> Sampler:

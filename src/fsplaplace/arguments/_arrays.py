@@ -24,6 +24,8 @@ def check_readable(values: Any, argument: str, *, wanted: str = "numbers") -> np
         raise ValueError(f"{argument} has masked values; fill them, or drop their rows")
     if _needs_gradient(values):
         raise TypeError(f"{argument} is a torch tensor that requires grad; pass its .detach()")
+    if hasattr(values, "toarray") and hasattr(values, "nnz"):
+        raise TypeError(f"{argument} is a sparse {type(values).__name__}; pass its .toarray()")
     try:
         array = np.asarray(values)
     except Exception as error:  # whatever a foreign type raises when it is asked for its numbers
