@@ -237,13 +237,21 @@ def test_a_mistyped_model_is_never_another_one(fitted, tmp_path):
     assert by_file.exit_code == 0, by_file.output
 
 
+@pytest.mark.parametrize("words", ["predict MODEL t.csv", "predict model TABLE", "fit t.csv --target y --out OUT"])
+def test_a_name_that_is_empty_is_not_the_current_directory(words):
+    """As of a variable that is not set; `Path("")` is the current directory, where another model may lie."""
+    result = run.invoke(app, [word if word.islower() or "." in word else "" for word in words.split()])
+    assert result.exit_code == 2
+    assert "the name is empty" in " ".join(result.stderr.split())
+
+
 @pytest.mark.parametrize(
     ("place", "value", "words"),
     [
-        (("features",), None, "lacks features"),
+        (("features",), None, "lacks 'features'"),
         (("features",), [1], "lacks features"),
         (("target",), 3, "lacks features"),
-        (("network",), None, "lacks features"),
+        (("network",), None, "lacks 'network'"),
         (("network", "widths"), None, "describes no network"),
         (("network", "widths"), [1, -50, 1], "describes no network"),
         (("network", "widths"), [1, 100_000, 100_000, 1], "too small to hold"),
@@ -254,6 +262,8 @@ def test_a_mistyped_model_is_never_another_one(fitted, tmp_path):
         (("scales",), [], "lacks features"),
         (("posterior_sha256",), "0" * 64, "of different fits"),
         (("posterior_sha256",), [], "posterior_sha256 is not what"),
+        (("posterior_sha256",), None, "lacks 'posterior_sha256'"),
+        (("rows",), None, "lacks 'rows'"),
         (("rows",), "many", "rows is not what"),
         (("scores",), [], "scores is not what"),
         (("more",), 1, "unknown field 'more'"),

@@ -33,6 +33,13 @@ class Test(StrEnum):
     last = "last"
 
 
+def path(text: str) -> Path:
+    """A path that was named: an empty one, as of a variable that is not set, would be the current directory."""
+    if not str(text).strip():
+        raise typer.BadParameter("the name is empty; pass a path")
+    return Path(text)
+
+
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print results only, no progress.")]
 
 
@@ -55,6 +62,7 @@ def _root(
     cache: Annotated[
         Path | None,
         typer.Option(
+            parser=path,
             envvar="FSPLAPLACE_CACHE",
             help="Keep compiled programs in this directory, by default in the user's cache directory: later commands start faster.",
         ),
@@ -87,7 +95,7 @@ def _keep_programs(cache: Path | None) -> None:
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="Directory for the figure and the numbers.")] = Path("results"),
+    out: Annotated[Path, typer.Option(parser=path, help="Directory for the figure and the numbers.")] = Path("results"),
     steps: Annotated[int, typer.Option(min=1, help="Training steps for each prior.")] = 5000,
     quiet: Quiet = False,
 ) -> None:
@@ -109,7 +117,9 @@ def reproduce(
     task: Annotated[
         list[str] | None, typer.Option(help="A task of the experiment, such as a table of uci; may be repeated.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Directory for results, figures and finished cells.")] = Path("results"),
+    out: Annotated[Path, typer.Option(parser=path, help="Directory for results, figures and finished cells.")] = Path(
+        "results"
+    ),
     show_list: Annotated[bool, typer.Option("--list", help="List the experiments and exit.")] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -122,8 +132,12 @@ def reproduce(
 
 @app.command()
 def report(
-    results: Annotated[Path, typer.Argument(help="Directory with the results of `reproduce`.")] = Path("results"),
-    out: Annotated[Path | None, typer.Option(help="Directory of the pages; `report` in that one by default.")] = None,
+    results: Annotated[Path, typer.Argument(parser=path, help="Directory with the results of `reproduce`.")] = Path(
+        "results"
+    ),
+    out: Annotated[
+        Path | None, typer.Option(parser=path, help="Directory of the pages; `report` in that one by default.")
+    ] = None,
 ) -> None:
     """Markdown pages from the results: the paper's tables with our numbers beside them, figures, settings."""
     with user_errors(writes=out or results / "report"):
@@ -138,7 +152,9 @@ def fit(
     table: Annotated[
         Path,
         typer.Argument(
-            help="A table with a header: commas, semicolons, tabs or blanks between cells.", show_default=False
+            parser=path,
+            help="A table with a header: commas, semicolons, tabs or blanks between cells.",
+            show_default=False,
         ),
     ],
     target: Annotated[str, typer.Option(help="The column to predict.", show_default=False)],
@@ -161,7 +177,7 @@ def fit(
             help='What repeats, as "1 year" or 12: of the kernel\'s periodic part, which is added if it has none.'
         ),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Directory for predictions, figure and model.")] = Path("fit"),
+    out: Annotated[Path, typer.Option(parser=path, help="Directory for predictions, figure and model.")] = Path("fit"),
     test: Annotated[
         Test,
         typer.Option(help="Hold out random rows, or the last ones (by date, or by the only input) for a forecast."),
@@ -191,11 +207,15 @@ def fit(
 
 @app.command()
 def studio(
-    table: Annotated[Path | None, typer.Argument(help="A CSV file with a header; without, the prior alone.")] = None,
+    table: Annotated[
+        Path | None, typer.Argument(parser=path, help="A CSV file with a header; without, the prior alone.")
+    ] = None,
     target: Annotated[
         list[str] | None, typer.Option(help="The column to predict; twice for a vector field. The last by default.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="The page: one HTML file that works offline.")] = Path("studio.html"),
+    out: Annotated[Path, typer.Option(parser=path, help="The page: one HTML file that works offline.")] = Path(
+        "studio.html"
+    ),
     show: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in the browser.")] = True,
 ) -> None:
     """A page to choose a prior by looking: functions it draws, the exact posterior, evidence, the Python lines."""
@@ -207,9 +227,11 @@ def studio(
 
 @app.command()
 def predict(
-    model: Annotated[Path, typer.Argument(help="The directory that `fit` wrote.", show_default=False)],
-    table: Annotated[Path, typer.Argument(help="A CSV file with the same feature columns.", show_default=False)],
-    out: Annotated[Path, typer.Option(help="File for the predictions.")] = Path("predictions.csv"),
+    model: Annotated[Path, typer.Argument(parser=path, help="The directory that `fit` wrote.", show_default=False)],
+    table: Annotated[
+        Path, typer.Argument(parser=path, help="A CSV file with the same feature columns.", show_default=False)
+    ],
+    out: Annotated[Path, typer.Option(parser=path, help="File for the predictions.")] = Path("predictions.csv"),
 ) -> None:
     """Predict the rows of a table with a model that `fit` saved: mean and standard deviations."""
     with user_errors(writes=out):
