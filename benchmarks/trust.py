@@ -51,9 +51,7 @@ def main():
     parser.add_argument("--minutes", type=float, default=1e6, help="stop then; the same command goes on")
     parser.add_argument("--out", type=Path, default=REPOSITORY / "benchmarks" / "results", help="for JSON and table")
     parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
-    parser.add_argument(
-        "--kinds", nargs="+", choices=list(trust_kills.KILLS), default=list(trust_kills.KILLS), help=argparse.SUPPRESS
-    )
+    parser.add_argument("--kinds", nargs="+", choices=[*trust_kills.KILLS, *trust_files.KINDS], help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.part:
         print(json.dumps(_run_here(arguments.part, arguments.sample, arguments.kinds)))
@@ -81,8 +79,8 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
 
 def _measure(part: str, name: str, arguments: argparse.Namespace, deadline: float) -> dict[str, Any] | None:
     """The record of one part; None if the deadline came first."""
-    if part == "kills":
-        return _kills(arguments, deadline)
+    if part in _KINDS:
+        return _by_kind(part, arguments, deadline)
     if part != "calls":
         return None if time.monotonic() >= deadline else _in_own_process(part, arguments.sample)
     if arguments.here:
@@ -97,20 +95,27 @@ def _measure(part: str, name: str, arguments: argparse.Namespace, deadline: floa
     return trust_calls.summary(rows)
 
 
-def _kills(arguments: argparse.Namespace, deadline: float) -> dict[str, Any] | None:
+# Parts of several kinds of work, each in a process of its own: memory is then that of the kind.
+_KINDS = {"kills": trust_kills.KILLS, "files": trust_files.KINDS}
+
+
+def _by_kind(part: str, arguments: argparse.Namespace, deadline: float) -> dict[str, Any] | None:
     """One kind of work after the other, each kept when it is done."""
-    state = arguments.out / f".trust-kills-{arguments.sample}.json"
-    found = json.loads(state.read_text()) if state.exists() else {"kinds": {}, "seconds": 0.0}
-    for kind in trust_kills.KILLS:
-        if kind in found["kinds"]:
+    state = arguments.out / f".trust-{part}-{arguments.sample}.json"
+    found = json.loads(state.read_text()) if state.exists() else {"done": [], "kinds": {}, "seconds": 0.0}
+    for kind in _KINDS[part]:
+        if kind in found["done"]:
             continue
         if time.monotonic() >= deadline:
             return None
-        new = _in_own_process("kills", arguments.sample, "--kinds", kind)
-        found = {"kinds": found["kinds"] | new["kinds"], "seconds": round(found["seconds"] + new["seconds"], 1)}
+        new = _in_own_process(part, arguments.sample, "--kinds", kind)
+        found = {
+            "done": [*found["done"], kind], "kinds": found["kinds"] | new["kinds"],
+            "seconds": round(found["seconds"] + new["seconds"], 1),
+        }  # fmt: skip
         state.write_text(json.dumps(found))
-    state.unlink()
-    return found
+    state.unlink(missing_ok=True)
+    return {name: value for name, value in found.items() if name != "done"}
 
 
 def _in_own_process(part: str, sample: int, *more: str) -> dict[str, Any]:
@@ -119,9 +124,10 @@ def _in_own_process(part: str, sample: int, *more: str) -> dict[str, Any]:
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1])
 
 
-def _run_here(part: str, sample: int, kinds: list[str]) -> dict[str, Any]:
+def _run_here(part: str, sample: int, kinds: list[str] | None) -> dict[str, Any]:
+    kinds = kinds or list(_KINDS.get(part, ()))
     work: dict[str, Callable[[Path], dict[str, Any]]] = {
-        "files": lambda place: _files(place, 1 / sample),
+        "files": lambda place: {"kinds": trust_files.campaign(place, scale=1 / sample, kinds=kinds)},
         "kills": lambda place: {"kinds": trust_kills.campaign(place, scale=1 / sample, kinds=kinds)},
         "commands": lambda place: trust_commands.campaign(place, every=sample, with_hosts=sample == 1),
         "sizes": lambda _: trust_long.sizes(trust_long.FITS // sample),
@@ -132,15 +138,6 @@ def _run_here(part: str, sample: int, kinds: list[str]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as directory:
         found = work[part](Path(directory) / part)
     return {**found, "seconds": round(time.monotonic() - began, 1)}
-
-
-def _files(place: Path, scale: float) -> dict[str, Any]:
-    found = trust_files.campaign(place, scale=scale)
-    return {
-        "kinds": found, "mutations": sum(sum(each["outcomes"].values()) for each in found.values()),
-        "longest_seconds": max(each["longest_seconds"] for each in found.values()),
-        "peak_bytes": max(each["peak_bytes"] for each in found.values()),
-    }  # fmt: skip
 
 
 def before(directory: str) -> Path:
@@ -217,10 +214,13 @@ def _files_table(record: dict[str, Any]) -> str:
         [name, sum(found["outcomes"].values()), *(found["outcomes"][outcome] for outcome in trust_files.OUTCOMES)]
         for name, found in record["kinds"].items()
     ]
+    mutations = sum(row[1] for row in body)
+    longest = max(found["longest_seconds"] for found in record["kinds"].values())
+    peak = max(found["peak_bytes"] for found in record["kinds"].values())
     return (
-        f"## {record['mutations']} damaged files\n\nBytes and headers as accidents change them; meanings under a new, right checksum, as "
+        f"## {mutations} damaged files\n\nBytes and headers as accidents change them; meanings under a new, right checksum, as "
         "only intent changes them (then other numbers are no fault: a checksum does not know who wrote them, a secret does). Longest "
-        f"{record['longest_seconds']:.1f} s, largest memory of the process {record['peak_bytes'] / 2**20:.0f} MiB.\n\n"
+        f"{longest:.1f} s, largest memory of a process {peak / 2**20:.0f} MiB.\n\n"
         + markdown_table(["file / change", "files", *trust_files.OUTCOMES], body)
     )
 
@@ -241,7 +241,8 @@ def _commands_table(record: dict[str, Any]) -> str:
     body = [[outcome, record["outcomes"][outcome]] for outcome in trust_commands.OUTCOMES]
     text = (
         f"## {record['cases']} commands\n\nAmong them, in processes of their own: {', '.join(record['hosts'])}. Longest "
-        f"{record['longest_seconds']:.1f} s.\n\n" + markdown_table(["answer", "commands"], body)
+        f"{record['longest_seconds']:.1f} s of the processor, largest memory of a process {record['peak_bytes'] / 2**20:.0f} MiB.\n\n"
+        + markdown_table(["answer", "commands"], body)
     )
     left = [[row["case"], row["outcome"], row["message"][:120].replace("\n", " ")] for row in record["not_clear"]]
     return text + ("\n\n" + markdown_table(["command", "answer", "what it said"], left) if left else "")

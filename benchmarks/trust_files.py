@@ -13,7 +13,7 @@ import signal
 import struct
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -206,18 +206,6 @@ def _places(node: Any, path: tuple = ()) -> list[tuple]:
 # The kinds of files, each small, with what a user does to read it.
 
 
-def samples(folder: Path) -> dict[str, Sample]:
-    """One file of each kind."""
-    return {
-        "posterior": _posterior(folder / "posterior", fit=_laplace),
-        "method posterior": _posterior(folder / "method", fit=_method),
-        "trained network": _posterior(folder / "trained", fit=_trained),
-        "checkpoint": _checkpoint(folder / "checkpoint"),
-        **_table_model(folder / "table"),
-        "exported program": _program(folder / "program"),
-    }
-
-
 def _problem():
     import equinox as eqx
     import jax.numpy as jnp
@@ -383,12 +371,24 @@ def _program(folder: Path) -> Sample:
     return Sample(path, read, None, None)
 
 
-def campaign(folder: Path, *, scale: float) -> dict[str, Any]:
-    """All kinds of files, changed in all ways, each so many times `scale`."""
-    found, made = {}, samples(folder)
-    for kind, sample in made.items():
+# Files that belong together are made at once.
+KINDS: dict[str, Callable[[Path], dict[str, Sample]]] = {
+    "posterior": lambda folder: {"posterior": _posterior(folder, fit=_laplace)},
+    "method": lambda folder: {"method posterior": _posterior(folder, fit=_method)},
+    "trained": lambda folder: {"trained network": _posterior(folder, fit=_trained)},
+    "training": lambda folder: {"checkpoint": _checkpoint(folder)},
+    "table": _table_model,
+    "program": lambda folder: {"exported program": _program(folder)},
+}
+
+
+def campaign(folder: Path, *, scale: float, kinds: Iterable[str] = KINDS) -> dict[str, Any]:
+    """Files of these kinds, changed in all ways, each so many times `scale`."""
+    found = {}
+    made = {name: sample for kind in kinds for name, sample in KINDS[kind](folder / kind).items()}
+    for name, sample in made.items():
         for number, (way, count) in enumerate(COUNTS.items()):
             if way == "meaning" and sample.parts is None:
                 continue  # a program under a right checksum is code: open only what you trust
-            found[f"{kind} / {way}"] = mutations(sample, way, max(1, int(count * scale)), seed=number)
+            found[f"{name} / {way}"] = mutations(sample, way, max(1, int(count * scale)), seed=number)
     return found

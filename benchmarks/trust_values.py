@@ -128,6 +128,10 @@ def documented(case: Case) -> bool:
         return True  # it is made
     if name.startswith("methods.") and argument == "context_points":
         return True  # looked at when `fit` is called, together with X
+    if name.startswith("context.") and argument in ("lower", "upper") and value == "four axes":
+        return True  # arrays of one point's shape, as of an image
+    if name == "methods.MAP" and argument == "checkpoint":
+        return value in ("a directory", "in no directory")  # `fit` refuses it, before it trains
     if argument in ("centre", "scale", "output_scale") and value == "four axes":
         return name == "as_model"  # as inputs of any shape
     if argument in ("X", "rows", "x", "context_points", "guard_points") and value == "four axes":

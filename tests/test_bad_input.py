@@ -6,6 +6,7 @@ import jax.random as jr
 import numpy as np
 import pandas
 import pytest
+import scipy.sparse
 from gpjax.kernels import RBF, AbstractKernel
 
 import fsplaplace as fsp
@@ -319,6 +320,26 @@ MEANINGLESS = {
     "a traced key": (
         lambda: jax.jit(lambda key: fsp.context.Halton([0.0], [1.0]).sample(3, key=key))(jr.key(0)), r"key is traced by jax\.jit"
     ),
+    "a column that a draw does not have": (
+        lambda: fsp.Prior(RBF(active_dims=[5])).sample(X, key=0), r"uses active_dims=\[5\], but the inputs have 1 column"
+    ),
+    "points of two spaces": (
+        lambda: fsp.Prior(RBF()).covariance(X, np.ones((3, 2))), r"Prior: x has 1 columns, but y has 2; pass points of one space"
+    ),
+    "weights of half precision": (
+        lambda: own_network(lambda w, x: x @ w, jnp.ones((1, 1), jnp.float16)), r"weights of dtype float16; cast them to float32"
+    ),
+    "a negative length scale": (
+        lambda: fsp.Prior(RBF(lengthscale=-1.0)).sample(X, key=0), r"Prior: a parameter of the kernel is zero, infinite or NaN"
+    ),
+    "samplers of two spaces": (
+        lambda: fsp.context.Mixture([BOX, fsp.context.Uniform([0.0, 0.0], [1.0, 1.0])]).sample(4, key=0),
+        r"Mixture: samplers give points of shapes \(1,\), \(2,\); pass samplers of one space",
+    ),
+    "an activation of all units": (
+        lambda: fsp.mlp([5], prior=fsp.Prior(RBF()), context=BOX, key=0, activation=jnp.sum), r"mlp: activation returned shape \(\) for 5"
+    ),
+    "a sparse table": (lambda: laplace(X=scipy.sparse.eye_array(8)), r"laplace: X is a sparse .*; pass its \.toarray\(\)"),
     "a name with a zero byte": (
         lambda: fsp.train(network(), fsp.Prior(RBF()), GAUSSIAN, BOX, X, Y, key=0, steps=1, checkpoint="a\0b", progress=False),
         r"cannot be the name of a file",

@@ -37,6 +37,7 @@ def run(monkeypatch, tmp_path):
         torch.set_default_dtype(before or torch.float32)
 
 
+@pytest.mark.slow
 def test_methods_are_scored_properly_and_rows_kept_when_others_are_run(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     benchmark = importlib.import_module("baselines")
@@ -54,6 +55,7 @@ def test_methods_are_scored_properly_and_rows_kept_when_others_are_run(monkeypat
     assert (tmp_path / "baselines.md").read_text().count("| sine |") == 3
 
 
+@pytest.mark.slow
 def test_kernel_engines_agree_to_rounding(run):
     rows = run("kernels", "--quick")
     engines = [row for row in rows if row["kind"] == "engine"]
@@ -62,6 +64,7 @@ def test_kernel_engines_agree_to_rounding(run):
     assert max(row["error"] for row in rows if row["kind"] == "gram") < 1e-5
 
 
+@pytest.mark.slow
 def test_covariance_form_is_closer_to_the_exact_process_than_the_paper_s(run):
     rows = run("fidelity", "--quick")
     worst = {
@@ -143,6 +146,7 @@ def test_structure_of_this_tree_is_measured(run):
     assert values["programs of a cold posterior"] > 0
 
 
+@pytest.mark.slow
 def test_a_case_that_was_wrong_is_right_in_this_tree(run):
     rows = run("cases", "--quick")
     assert rows
@@ -197,6 +201,7 @@ def test_a_first_fit_compiles_and_the_next_of_its_bucket_does_not(run):
     assert all(row["seconds"] > 0 for row in rows)
 
 
+@pytest.mark.slow
 def test_the_surrogate_is_timed_and_scored_beside_botorch_s(run):
     pytest.importorskip("botorch")
     rows = {row["kind"]: row for row in run("bo", "--quick")}

@@ -128,6 +128,7 @@ def test_other_mistakes_of_fit_and_predict(tmp_path):
     assert "model.json" in refused("predict", tmp_path, good)
 
 
+@pytest.mark.slow
 def test_fit_then_predict_gives_the_same_numbers(fitted, tmp_path):
     good, out, said = fitted / "t.csv", fitted / "fit", (fitted / "said").read_text()
     assert "RMSE" in said
@@ -155,6 +156,7 @@ when;place;code;y
 )
 
 
+@pytest.mark.slow
 def test_a_forecast_of_dates_categories_and_decimal_commas(tmp_path):
     """What was found is said, stated parameters are kept, and new rows are read the same way."""
     path, out = table(tmp_path / "s.csv", SEASONS), tmp_path / "fit"
@@ -177,6 +179,7 @@ def test_a_forecast_of_dates_categories_and_decimal_commas(tmp_path):
         assert [row["outside"] for row in csv.DictReader(file)] == ["0", "1", "1"]
 
 
+@pytest.mark.slow
 def test_the_second_process_takes_its_programs_from_the_cache(fitted, tmp_path, monkeypatch):
     """By default they are in the user's cache directory. With programs on disk nothing is compiled: the second process writes
     none, and predicts the same bits."""
@@ -234,13 +237,21 @@ def test_a_mistyped_model_is_never_another_one(fitted, tmp_path):
     assert by_file.exit_code == 0, by_file.output
 
 
+@pytest.mark.parametrize("words", ["predict MODEL t.csv", "predict model TABLE", "fit t.csv --target y --out OUT"])
+def test_a_name_that_is_empty_is_not_the_current_directory(words):
+    """As of a variable that is not set; `Path("")` is the current directory, where another model may lie."""
+    result = run.invoke(app, [word if word.islower() or "." in word else "" for word in words.split()])
+    assert result.exit_code == 2
+    assert "the name is empty" in " ".join(result.stderr.split())
+
+
 @pytest.mark.parametrize(
     ("place", "value", "words"),
     [
-        (("features",), None, "lacks features"),
+        (("features",), None, "lacks 'features'"),
         (("features",), [1], "lacks features"),
         (("target",), 3, "lacks features"),
-        (("network",), None, "lacks features"),
+        (("network",), None, "lacks 'network'"),
         (("network", "widths"), None, "describes no network"),
         (("network", "widths"), [1, -50, 1], "describes no network"),
         (("network", "widths"), [1, 100_000, 100_000, 1], "too small to hold"),
@@ -251,6 +262,8 @@ def test_a_mistyped_model_is_never_another_one(fitted, tmp_path):
         (("scales",), [], "lacks features"),
         (("posterior_sha256",), "0" * 64, "of different fits"),
         (("posterior_sha256",), [], "posterior_sha256 is not what"),
+        (("posterior_sha256",), None, "lacks 'posterior_sha256'"),
+        (("rows",), None, "lacks 'rows'"),
         (("rows",), "many", "rows is not what"),
         (("scores",), [], "scores is not what"),
         (("more",), 1, "unknown field 'more'"),
@@ -351,6 +364,42 @@ def test_an_interrupt_of_data_is_no_traceback(names, monkeypatch):
     assert result.stderr == "interrupted; nothing was written\n"
 
 
+# The command as a program that presses Ctrl-C when a module is first asked for: in the middle of other imports.
+PRESSES = """
+import os, signal, sys
+import fsplaplace_command
+
+class Pressed:
+    def find_spec(self, name, *_):
+        if name == moment:
+            os.kill(os.getpid(), signal.SIGINT)
+
+moment = sys.argv.pop()
+sys.meta_path.insert(0, Pressed())
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a test in the background ignores it
+fsplaplace_command.main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "moment"),
+    [
+        ("fit t.csv --target y", "fsplaplace"),
+        ("demo", "jax._src.core"),
+        ("predict model t.csv", "typer"),
+        ("reproduce sine --preset quick", "fsplaplace.experiments"),
+        ("fit t.csv --target y", "sklearn.utils"),
+    ],
+)
+def test_an_interrupt_of_the_imports_is_one_sentence(words, moment, tmp_path):
+    table(tmp_path / "t.csv", GOOD)
+    command = [sys.executable, "-c", PRESSES, *words.split(), moment]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted; nothing was written\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["ascii", "pipe"])
 def test_other_locales_and_closed_pipes_are_no_errors(case):
     code = "from fsplaplace.cli import main; main()"

@@ -127,8 +127,17 @@ def test_a_constant_column_keeps_its_value_around_the_data():
     ("make", "message"),
     [
         (lambda: context.Uniform(1.0, 0.0), r"Uniform: lower exceeds upper in column 0 \(1 > 0\); swap them"),
-        (lambda: context.Halton(0.0, np.inf), "Halton: lower and upper must be finite"),
-        (lambda: context.Sobol(np.nan, 1.0), "Sobol: lower and upper must be finite"),
+        (lambda: context.Halton(0.0, np.inf), r"Halton: upper is \[inf\]; pass finite numbers"),
+        (lambda: context.Sobol(np.nan, 1.0), r"Sobol: lower is \[nan\]; pass finite numbers"),
+        (
+            lambda: context.Uniform(0.0, 1e300),
+            "Uniform: upper has values up to 1e\\+300, whose squares float32 cannot hold",
+        ),
+        (lambda: context.Uniform(np.zeros(0), 1.0), r"Uniform: lower has shape \(0,\); pass at least one"),
+        (
+            lambda: context.Uniform([0.0, 0.0], [1.0] * 3),
+            r"lower has shape \(2,\), but upper has \(3,\); pass two points",
+        ),
         (lambda: context.Grid(LOWER, UPPER).sample(7), "Grid: 7 points cannot make a grid .* ask for 8 or more"),
         (lambda: context.Data(np.zeros((0, 2))), r"Data: rows has shape \(0, 2\); pass at least one row"),
         (lambda: context.Data([[np.nan]]), "Data: rows has NaN or infinite values; remove those rows"),

@@ -45,6 +45,7 @@ def in_another_process(path, x, tmp_path, dtype):
     return np.load(tmp_path / "found.npz")
 
 
+@pytest.mark.slow
 def test_gaussian_targets_in_both_widths(tmp_path, dtype):
     fitted = posterior(fsp.likelihoods.Gaussian(0.1), lambda X: np.sin(3 * X[:, 0]), dtype.name)
     x = np.random.default_rng(1).uniform(-2, 2, (7, 2)).astype(dtype)
@@ -57,6 +58,7 @@ def test_gaussian_targets_in_both_widths(tmp_path, dtype):
         np.testing.assert_allclose(found[name], values, atol=tolerance, rtol=0, err_msg=name)
 
 
+@pytest.mark.slow
 def test_labels_come_with_probabilities(tmp_path):
     fitted = posterior(
         fsp.likelihoods.Categorical(3), lambda X: (X[:, 0] > 0).astype(int) + (X[:, 1] > 0), "float32", num_outputs=3

@@ -87,6 +87,7 @@ UNITS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [0, 500])
 @pytest.mark.parametrize("name", UNITS)
 def test_units_and_the_prior_mean_do_not_change_the_posterior(name, steps, unchanged):
@@ -113,6 +114,7 @@ FAR = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("own_network", [False, True])
 @pytest.mark.parametrize("name", FAR)
 def test_inputs_up_to_a_million_ranges_from_zero_are_centred_in_float64(name, own_network):
@@ -204,6 +206,7 @@ def test_a_network_of_ones_own_is_as_invariant_with_centre_scale_and_mean(change
     assert fit(change, steps=500, own_network=True).error() < 3e-3
 
 
+@pytest.mark.slow
 def test_the_estimator_standardises_in_float64():
     near = FSPRegressor(network=(20, 20), steps=50, num_context=50, random_state=0, progress=False).fit(X, Y)
     far = FSPRegressor(network=(20, 20), steps=50, num_context=50, random_state=0, progress=False).fit(X + 2e6, Y)

@@ -325,6 +325,7 @@ def test_a_wrapped_network_is_saved_with_its_units(posterior, path):
         load(path, other)
 
 
+@pytest.mark.slow
 def test_a_posterior_of_a_method_is_loaded_in_a_fresh_process(path):
     from fsplaplace.methods import by_name
 

@@ -111,6 +111,7 @@ def changed(header, place, value):
     return header
 
 
+@pytest.mark.slow
 def test_flipped_header_fields_give_our_error_only(posterior, path):
     save(path, posterior)
     header, generator, model = read_header(path), np.random.default_rng(1), network()

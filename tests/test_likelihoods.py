@@ -107,6 +107,7 @@ def test_log_prob_is_the_normalised_density(dtype, case):
     np.testing.assert_allclose(values, expected, rtol=1e-5 if dtype == jnp.float32 else 1e-11)
 
 
+@pytest.mark.slow
 def test_curvature_is_minus_the_hessian_of_the_log_density(dtype, case):
     name, likelihood, outputs, targets, _ = case
     if name in FISHER | NOT_LOG_CONCAVE:

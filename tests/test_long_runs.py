@@ -13,7 +13,7 @@ def test_programs_are_dropped_before_the_maps_run_out(monkeypatch, tmp_path):
     (tmp_path / "limit").write_text("100")
     monkeypatch.setattr(_process, "_MOST_MAPS", tmp_path / "limit")
     monkeypatch.setattr(_process, "_MAPS", tmp_path / "maps")
-    for lines, expected in ((29, []), (31, [True])):
+    for lines, expected in ((14, []), (16, [True])):
         (tmp_path / "maps").write_text("one\n" * lines)
         ready_to_compute(may_drop=False)
         assert dropped == []

@@ -191,6 +191,7 @@ def test_an_operator_that_cannot_work_is_refused_by_name(of, message, network):
         settle(ops.as_operator(of), model, prior, POINTS.astype(np.float32))
 
 
+@pytest.mark.slow
 def test_derivatives_that_network_or_prior_lack_are_refused(network):
     _, smooth = network
     relu = fsp.as_model(fsp.mlp([5], prior=fsp.Prior(gpk.RBF()), context=fsp.context.Uniform([-1.0, -1.0], [1.0, 1.0]),

@@ -51,6 +51,7 @@ def moments(posterior, x=POINTS):
     return np.asarray(prediction.mean, np.float64), np.asarray(prediction.variance, np.float64)
 
 
+@pytest.mark.slow
 @FEW
 @given(problem=problems)
 def test_the_posterior_variance_lies_between_zero_and_the_prior_s(problem):
@@ -130,6 +131,7 @@ def test_units_of_the_inputs_change_nothing(problem, unit):
     np.testing.assert_allclose(found[1][1], found[0][1], atol=5e-3 * size)
 
 
+@pytest.mark.slow
 @FEW
 @given(problem=problems, first=st.integers(1, 3))
 def test_conditioning_never_raises_the_variance_and_evidences_add_up(problem, first):
@@ -146,6 +148,7 @@ def test_conditioning_never_raises_the_variance_and_evidences_add_up(problem, fi
         np.testing.assert_allclose(float(later.log_evidence), float(both.log_evidence), rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.slow
 @FEW
 @given(problem=problems)
 def test_float32_agrees_with_float64(problem):
@@ -158,6 +161,7 @@ def test_float32_agrees_with_float64(problem):
     np.testing.assert_allclose(found[1], wanted[1], atol=1e-2 * size)
 
 
+@pytest.mark.slow
 @FEW
 @given(problem=problems, rows=st.sampled_from([1, 7]), likelihood=st.sampled_from(["bernoulli", "poisson"]))
 def test_other_likelihoods_and_sizes_stay_below_the_prior(problem, rows, likelihood):
@@ -188,6 +192,7 @@ def fitted():
     return posterior_of(model, prior, 0.1, X, np.sin(3 * X[:, 0]))
 
 
+@pytest.mark.slow
 @FEW
 @given(cut=st.integers(1, POINTS.shape[0] - 1))
 def test_predictions_do_not_depend_on_the_batch(fitted, cut):

@@ -24,6 +24,7 @@ def blocks(page: Path) -> list[tuple[int, str, str]]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in _PAGES if blocks(page)], ids=lambda page: page.stem)
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_blocks_run_in_order(page, tmp_path, monkeypatch):

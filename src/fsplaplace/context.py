@@ -77,12 +77,18 @@ class _Box(Sampler):
 
     @checked
     def __init__(self, lower: ArrayLike, upper: ArrayLike):
-        lower, upper = np.broadcast_arrays(
-            np.atleast_1d(np.asarray(lower, dtype=float)), np.atleast_1d(np.asarray(upper, dtype=float))
-        )
         name = type(self).__name__
-        if not (np.all(np.isfinite(lower)) and np.all(np.isfinite(upper))):
-            raise ValueError(f"{name}: lower and upper must be finite, but are {lower} and {upper}")
+        lower, upper = np.atleast_1d(np.asarray(lower, dtype=float)), np.atleast_1d(np.asarray(upper, dtype=float))
+        for side, values in (("lower", lower), ("upper", upper)):
+            if not np.all(np.isfinite(values)):
+                raise ValueError(f"{name}: {side} is {values}; pass finite numbers")
+            check_finite(values, f"{name}: {side}")
+        try:
+            lower, upper = np.broadcast_arrays(lower, upper)
+        except ValueError as error:
+            raise ValueError(
+                f"{name}: lower has shape {lower.shape}, but upper has {upper.shape}; pass two points of one shape, or numbers"
+            ) from error
         if np.any(lower > upper):
             bad = tuple(map(int, np.argwhere(lower > upper)[0]))
             place = bad[0] if len(bad) == 1 else bad
@@ -362,11 +368,13 @@ class Mixture(Sampler):
             return to_device(self.draw(num_points, host_generator(key)))
         keys = list(jr.split(key, len(self.samplers)))
         parts = [sampler.sample(count, key=keys[part]) for part, sampler, count in self._shares(num_points)]
+        _check_alike(parts)
         return jnp.concatenate(parts)
 
     def draw(self, num_points, generator):
         streams = generator.spawn(len(self.samplers))
         parts = [sampler.draw(count, streams[part]) for part, sampler, count in self._shares(num_points)]
+        _check_alike(parts)
         return np.concatenate(parts)
 
     def minus(self, origin):
@@ -380,6 +388,14 @@ class Mixture(Sampler):
         edges = np.round(np.cumsum((0.0, *self.weights)) * num_points).astype(int)
         counts = np.diff(edges).tolist()
         return [(part, self.samplers[part], count) for part, count in enumerate(counts) if count > 0]
+
+
+def _check_alike(parts: Sequence[Array | np.ndarray]) -> None:
+    shapes = [part.shape[1:] for part in parts]
+    if len(set(shapes)) > 1:
+        raise ValueError(
+            f"Mixture: samplers give points of shapes {', '.join(map(str, shapes))}; pass samplers of one space"
+        )
 
 
 def _rows_minus(sampler, origin: Float[Array, " d"]) -> Sampler:

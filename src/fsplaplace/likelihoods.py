@@ -284,13 +284,13 @@ class StudentT(Likelihood):
     @checked(traceable=True)
     def __init__(self, scale: ArrayLike = 1.0, *, degrees: float = 4.0, learnable: bool = False):
         scale = np.asarray(scale, dtype=float)
-        if scale.ndim > 1 or not np.all(np.isfinite(scale) & (scale > 0)):
+        check_finite(scale, "StudentT: scale")
+        if scale.ndim > 1 or not np.all(scale > 0):
             raise ValueError(
                 f"StudentT: scale has shape {scale.shape} and values from {scale.min():g}; pass a positive number, or (q,) of them"
             )
         if not (math.isfinite(degrees) and degrees > 2):
             raise ValueError(f"StudentT: degrees is {degrees}; pass more than 2, where the noise has a variance")
-        check_finite(scale, "StudentT: scale")
         log_scale = to_device(np.log(scale))
         self.log_scale = log_scale if learnable else non_trainable(log_scale)
         self.degrees = float(degrees)

@@ -76,6 +76,7 @@ def candidates(model, values):
     return optimize_acqf(improvement, box, q=10, num_restarts=2, raw_samples=16, options=options)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["corners", "ours", "exact"])
 def test_moments_are_the_exact_process_s_where_decisions_are_made(hartmann, place):
     """In standard deviations of the prior; "ours" and "exact" are the candidates of either model."""
@@ -142,6 +143,7 @@ def test_a_warm_start_finds_a_prior_as_good_as_a_cold_one(model):
     assert torch.allclose(warm.posterior(TEST).mean, cold.posterior(TEST).mean, atol=0.05)
 
 
+@pytest.mark.slow
 def test_training_goes_on_from_the_last_weights(model):
     """With one step of a tiny size the weights are those of the last model, not a new draw."""
     first = FSPModel(X[:12], Y[:12], **SMALL, steps=1)

@@ -73,6 +73,7 @@ def one(two):
     return two.subset_output([0])
 
 
+@pytest.mark.slow
 def test_it_keeps_the_contract(fixed, two):
     check_model(fixed[0], BOUNDS)
     check_model(two, BOUNDS)

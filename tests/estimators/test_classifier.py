@@ -25,6 +25,7 @@ def fitted(moons):
     return FSPClassifier(**_SMALL).fit(*moons)
 
 
+@pytest.mark.slow
 def test_labels_come_back_as_they_went_in(moons, fitted):
     X, y = moons
     assert fitted.classes_.tolist() == ["lower", "upper"]
@@ -51,6 +52,7 @@ def test_pickled_estimator_predicts_the_same_bits(moons, fitted):
     np.testing.assert_array_equal(again.predict_proba(moons[0]), fitted.predict_proba(moons[0]))
 
 
+@pytest.mark.slow
 def test_three_classes_have_three_columns(moons):
     X, _ = moons
     y = np.digitize(X[:, 0], [-0.3, 1.2])
@@ -59,6 +61,7 @@ def test_three_classes_have_three_columns(moons):
     assert model.score(X, y) > 0.9
 
 
+@pytest.mark.slow
 def test_weights_move_the_probabilities(moons):
     X, y = moons
     noisy = np.where(np.arange(96) % 3 == 0, "lower", y)
@@ -73,6 +76,7 @@ def test_one_class_is_refused(moons):
         FSPClassifier(**_SMALL).fit(moons[0], np.full(96, "lower"))
 
 
+@pytest.mark.slow
 def test_works_in_validation_and_calibration_display(moons, fitted):
     X, y = moons
     assert cross_val_score(FSPClassifier(**{**_SMALL, "steps": 50}), X, y, cv=2).min() > 0.8

@@ -19,6 +19,7 @@ def linear():
     return X, X @ weights + 0.3 * generator.normal(size=120)
 
 
+@pytest.mark.slow
 def test_a_linear_truth_has_a_linear_part_and_is_predicted_as_by_ridge(linear):
     X, y = linear
     with warnings.catch_warnings():

@@ -29,6 +29,7 @@ def regressor(data):
     return fsp.FSPRegressor(kernel="rbf", **_SETTINGS).fit(X[:40], y[:40])
 
 
+@pytest.mark.slow
 def test_conformal_intervals_are_the_quantile_of_standardised_residuals(data, regressor):
     scores = pytest.importorskip("mapie.conformity_scores", reason="MAPIE is not installed (extra: neighbours)")
     from mapie.regression import SplitConformalRegressor
@@ -89,6 +90,7 @@ def test_importance_and_dependence_are_those_of_the_predictions(data, regressor)
         assert average == pytest.approx(regressor.predict(moved).mean(), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_categories_pass_through_a_column_transformer():
     pandas = pytest.importorskip("pandas", reason="pandas is not installed (extra: data)")
     generator = np.random.default_rng(1)
@@ -101,6 +103,7 @@ def test_categories_pass_through_a_column_transformer():
     assert np.all(std > 0)
 
 
+@pytest.mark.slow
 def test_calibration_keeps_probabilities_that_sum_to_one(data):
     X, _ = data
     labels = (X[:, 0] > 0).astype(int)

@@ -53,6 +53,7 @@ def test_squares_that_are_none_are_refused():
         fit_log_variance(fsp.Prior(Matern32()), np.eye(3), [-1.0, 1.0, 1.0])
 
 
+@pytest.mark.slow
 def test_auto_finds_noise_that_varies(fitted, data):
     X, y = data
     assert fitted.noise_profile_ is not None
@@ -65,6 +66,7 @@ def test_auto_finds_noise_that_varies(fitted, data):
     np.testing.assert_allclose(constant.noise_std(X[:3]), constant.noise_)
 
 
+@pytest.mark.slow
 def test_everything_that_has_noise_has_the_one_that_varies(fitted, data):
     X = data[0][200:203]
     noise = fitted.noise_std(X)

@@ -38,6 +38,7 @@ def process(data):
     return FSPRegressor(**_SMALL, method="gp").fit(*data)
 
 
+@pytest.mark.slow
 def test_noise_is_found_in_the_targets_units(fitted):
     assert 4.0 < fitted.noise_ < 6.5
 
@@ -48,6 +49,7 @@ def off_by(fitted, process, X):
     return np.max(np.abs(mean - exact_mean) / exact_std), np.max(np.abs(std / exact_std - 1))
 
 
+@pytest.mark.slow
 def test_predictions_are_those_of_the_gaussian_process(data, fitted, process):
     """Among the data with few context points; a quarter of their range beyond, where few are too few, with more."""
     assert max(off_by(fitted, process, np.linspace(-5, 15, 40)[:, None])) < 0.05
@@ -118,6 +120,7 @@ def test_frames_keep_their_column_names(data):
         model.predict(frame.rename(columns={"depth": "height"}))
 
 
+@pytest.mark.slow
 def test_several_targets_have_a_noise_and_a_covariance_each(data):
     X, y = data
     model = FSPRegressor(**{**_SMALL, "steps": 20}).fit(X, np.column_stack([y, -2 * y]))
@@ -130,6 +133,7 @@ def test_several_targets_have_a_noise_and_a_covariance_each(data):
     np.testing.assert_allclose(model.noise_[1] / model.noise_[0], 2.0, rtol=0.2)
 
 
+@pytest.mark.slow
 def test_a_network_and_a_kernel_of_ones_own(data):
     X, y = data
     # Equinox's default final activation is a lambda, which nothing can pickle.
@@ -168,6 +172,7 @@ def test_options_that_do_not_exist_are_named(data, options, message):
         FSPRegressor(**{**_SMALL, "fit_prior": False, **options}).fit(*data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("network", "rows"), [((8,), 200), ((20,), 300)])
 def test_a_network_too_small_for_its_prior_is_not_overconfident(network, rows):
     """What the features miss is noise of new targets, or the evidence finds more noise: else 39 % and 72 % are covered."""
@@ -222,6 +227,7 @@ def test_the_verdict_is_the_posteriors_with_what_the_fit_of_the_prior_said(data,
     assert any("y has 2 values" in reason for reason in few.verdict_.reasons)
 
 
+@pytest.mark.slow
 def test_works_in_pipeline_search_validation_and_transformed_target(data):
     X, y = data
     quick = FSPRegressor(**{**_SMALL, "steps": 20})
@@ -233,6 +239,7 @@ def test_works_in_pipeline_search_validation_and_transformed_target(data):
     assert transformed.score(X, y) > 0.8
 
 
+@pytest.mark.slow
 def test_the_width_follows_the_fitted_prior(data):
     """A curve of half a period is held by the narrowest network; the fit is that of these widths, and says so."""
     chosen = FSPRegressor(**{**_SMALL, "network": "auto"}).fit(*data)

@@ -34,6 +34,7 @@ def fitted(data):
     return FSPRegressor(kernel="rbf", **SMALL).fit(*data)
 
 
+@pytest.mark.slow
 def test_the_summary_names_columns_and_units(fitted, data):
     text = str(fitted)
     assert max(map(len, text.splitlines())) <= 80
@@ -141,6 +142,7 @@ def test_every_phase_has_a_line(data, capsys):
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", [FSPRegressor, FSPClassifier])
 def test_an_interrupted_fit_leaves_the_estimator_as_it_was(estimator, data, fitted, monkeypatch):
     X, y = np.asarray(data[0]), np.asarray(data[1]) > 50

@@ -94,6 +94,7 @@ def points(width, dtype):
     return jnp.asarray(x, dtype), jnp.asarray(y, dtype)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("width", [1, 2, 60])
 @pytest.mark.parametrize("name", KERNELS)
@@ -110,6 +111,7 @@ def test_variance_is_the_diagonal_of_the_covariance(name):
     np.testing.assert_allclose(variance(kernel, x), jnp.diag(covariance(kernel, x, x)), rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KERNELS)
 def test_gradients_equal_the_dense_engine_away_from_coincidence(name):
     got = gradients(tuple(KERNELS), 2, "float64", gap=0.1)[name]
@@ -117,6 +119,7 @@ def test_gradients_equal_the_dense_engine_away_from_coincidence(name):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-7, atol=1e-8), got, wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WIDE)
 def test_gradients_equal_the_dense_engine_in_many_dimensions(name):
     got = gradients(WIDE, 60, "float64", gap=0.1)[name]
@@ -124,6 +127,7 @@ def test_gradients_equal_the_dense_engine_in_many_dimensions(name):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-7, atol=1e-8), got, wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KERNELS)
 def test_gradients_are_finite_where_points_coincide(name):
     leaves = jax.tree.leaves(gradients(tuple(KERNELS), 1, "float32", gap=0.0)[name])

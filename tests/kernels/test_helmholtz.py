@@ -100,6 +100,7 @@ def test_parameters_are_leaves_with_finite_gradients():
     assert all(np.isfinite(leaf) and leaf != 0.0 for leaf in leaves)
 
 
+@pytest.mark.slow
 def test_two_columns_can_be_chosen():
     x, y = points()
     wide = [jnp.concatenate([p[:, :1], jnp.ones((len(p), 1)), p[:, 1:]], axis=1) for p in (x, y)]

@@ -76,6 +76,7 @@ class Rough(gpk.PoweredExponential):
     """Another one."""
 
 
+@pytest.mark.slow
 def test_a_kernel_of_unknown_form_is_probed():
     kernel = Unknown(lengthscale=jnp.array([0.3, 2.0]), variance=3.0, active_dims=[0, 2])
     np.testing.assert_allclose(lengthscales(kernel, 3), [[0.3, INF, 2.0]], rtol=1e-4)

@@ -74,6 +74,7 @@ def test_the_factor_has_the_covariance(base):
     np.testing.assert_allclose(found[:, 0] @ found[:, 1].T, 0.0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_fitting_finds_the_base_and_leaves_the_network_alone():
     """Targets drawn with a length scale of 0.3 on features: by hand on the features, and through the kernel."""
     many = np.random.default_rng(3).uniform(size=(60, *SHAPE)).astype(np.float32) ** 3
@@ -91,6 +92,7 @@ def test_fitting_finds_the_base_and_leaves_the_network_alone():
     assert all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
 
 
+@pytest.mark.slow
 def test_a_posterior_with_random_features_is_read_back(tmp_path):
     class Small(eqx.Module):
         layer: eqx.nn.Linear

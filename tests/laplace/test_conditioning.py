@@ -74,6 +74,7 @@ def half():
         return fit(slice(0, 8))
 
 
+@pytest.mark.slow
 def test_conditioning_equals_a_fit_to_all_data(x64, pair):
     half, whole, _ = pair
     later = half.condition(X[8:], Y[8:])
@@ -85,6 +86,7 @@ def test_conditioning_equals_a_fit_to_all_data(x64, pair):
     assert "Conditioned since on 6 rows" in str(later)
 
 
+@pytest.mark.slow
 def test_conditioning_in_float32_equals_a_fit_to_all_data():
     model = fit(slice(0, 8))
     assert model.scale.dtype == jnp.float32
@@ -113,6 +115,7 @@ def test_new_rows_may_have_noise_of_their_own(x64, half):
     assert_equal(half.condition(X[8:], Y[8:], Gaussian(scale)), whole, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_under_jit_and_vmap_it_is_the_same(x64, half):
     later = half.condition(X[8:], Y[8:])
     compiled = eqx.filter_jit(lambda posterior, x, y: posterior.condition(x, y))(
@@ -151,6 +154,7 @@ def dense(posterior, expansion):
     return got.mean + mean[size:], np.diag(got.covariance), got.log_evidence
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", ["refined", "network", "precision"])
 @pytest.mark.parametrize("family", ["Gaussian", "Bernoulli", "Poisson"])
 def test_any_posterior_and_likelihood_against_dense_algebra(x64, start, family):
@@ -185,6 +189,7 @@ def test_any_posterior_and_likelihood_against_dense_algebra(x64, start, family):
         np.testing.assert_allclose(again.variance, found.variance, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_a_conditioned_posterior_is_saved_and_loaded(x64, half, tmp_path):
     later = half.condition(X[8:], Y[8:])
     fsp.save(tmp_path / "later.safetensors", later)
@@ -219,6 +224,7 @@ def test_leaving_one_out_knows_later_rows_and_noise_of_each_row(x64, half):
     np.testing.assert_allclose(later.leave_one_out(X[:8], Y[:8]).std.shape, (8, 2))
 
 
+@pytest.mark.slow
 def test_leaving_out_what_an_operator_saw(x64, half):
     """Slopes, against conditioning on all others."""
     slope, noise = fsp.operators.partial(0), Gaussian(0.2)
@@ -258,6 +264,7 @@ def test_joint_is_predict_and_covariance_of_each_set(x64, pair):
     np.testing.assert_allclose(alone.covariance, posterior.covariance(TEST), atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", [jax.jit, eqx.filter_jit], ids=["jax.jit", "filter_jit"])
 def test_one_program_serves_posteriors_of_similar_rank(x64, half, compilations, compiled):
     joint = compiled(lambda posterior, x: (posterior.joint(x), posterior.predict(x[0]).mean))

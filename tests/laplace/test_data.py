@@ -38,6 +38,7 @@ def posterior(name, *data):
     return fsp.laplace(fsp.as_model(network), prior, likelihood, *data, context_points=POINTS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(PROBLEMS))
 def test_batches_and_files_give_the_posterior_of_the_array(name, tmp_path, monkeypatch, x64):
     y = PROBLEMS[name][2]

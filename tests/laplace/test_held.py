@@ -48,6 +48,7 @@ def test_few_rows_give_the_exact_process(n):
     assert posterior.verdict.level == "good"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", ["dense", "normal-equations", "golub-kahan"])
 def test_twenty_thousand_rows_at_two_hundred_inputs_are_two_hundred_precise_ones(solver):
     """A hundred measurements at one input are their mean with a tenth of the noise: the exact process is small."""
@@ -104,6 +105,7 @@ def test_points_on_a_line_in_five_dimensions_are_points_on_a_line():
     assert posterior.verdict.level == "good"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", [RBF, Matern12])
 @pytest.mark.parametrize("num_points", [3, 5, 10, 50, 100])
 def test_few_context_points_make_no_std_above_the_priors_and_are_judged(num_points, kernel):
@@ -128,6 +130,7 @@ def test_few_context_points_make_no_std_above_the_priors_and_are_judged(num_poin
     assert loss < 0.1 if posterior.verdict.level == "good" else loss > 0.02
 
 
+@pytest.mark.slow
 def test_the_evidence_of_the_precision_form_does_not_move_with_the_cut():
     """It moved by 50 nats under a smooth prior, whose smallest eigenvalues blow up what training left undone."""
     X, y = rows(40)
@@ -135,6 +138,7 @@ def test_the_evidence_of_the_precision_form_does_not_move_with_the_cut():
     np.testing.assert_allclose(found, exact(X, y).log_evidence, atol=0.1)
 
 
+@pytest.mark.slow
 def test_the_evidence_of_the_precision_form_rises_to_the_exact_one_under_a_rough_prior():
     """Every direction of a rough prior explains something, so that fewer of them explain less."""
     X, y = rows(40)

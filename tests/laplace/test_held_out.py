@@ -75,6 +75,7 @@ def test_the_candidate_with_the_highest_held_out_density_is_taken():
     assert not judge(stubs.__getitem__, held, Options(missed_as_noise=False), fit_noise=True).missed_as_noise
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stated", [0.02, 1.0])
 def test_the_noise_follows_the_evidence_in_both_directions(stated):
     """The truth is 0.2: far below or above what is stated, with few rows and with many."""

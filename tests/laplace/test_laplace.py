@@ -46,6 +46,7 @@ def test_log_evidence_of_the_sine_task_is_the_marginal_likelihood(sine, sine_pos
     assert float(sine_posterior.log_evidence) == pytest.approx(sine.exact.log_evidence, abs=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("solver", "budget"), [("golub-kahan", 2e7), ("normal-equations", None)])
 def test_solvers_in_blocks_equal_the_exact_gaussian_process(sine, solver, budget):
     posterior = fsp.laplace(
@@ -150,6 +151,7 @@ def full_row_rank():
         return prior, network(prior), np.linspace(-1, 1, 12)[:, None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_both_forms_are_the_dense_posterior_where_the_jacobian_has_full_row_rank(x64, full_row_rank, form):
     r"""Weights have prior covariance J_C^+ Sigma J_C^{+T} and are conditioned on the data as in any linear model."""
@@ -189,6 +191,7 @@ def test_both_forms_are_the_dense_posterior_where_the_jacobian_has_full_row_rank
     np.testing.assert_allclose(posterior.covariance(TEST)[:, 0, :, 0], expected, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["dense", "precision"])
 def test_points_without_data_keep_the_prior_variance(dtype, form):
     """Posterior and prior are equal there but for rounding, which must not make the truncation drop directions."""
@@ -209,6 +212,7 @@ def test_points_without_data_keep_the_prior_variance(dtype, form):
 POINTS = np.concatenate([np.linspace(-1, 1, 12)[:, None], X])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["dense", "precision"])
 @pytest.mark.parametrize("kernels", ["shared", "separate"])
 def test_ten_outputs_have_the_std_of_ten_single_output_models(x64, form, kernels):
@@ -235,6 +239,7 @@ MULTI_OUTPUT = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", MULTI_OUTPUT)
 def test_multi_output_kernels_give_the_exact_posterior_in_both_forms(x64, kernel):
     prior, box = fsp.Prior(MULTI_OUTPUT[kernel]()), fsp.context.Uniform([-1.0, -1.0], [1.0, 1.0])
@@ -313,6 +318,7 @@ def latent(request):
     return posterior, references.gp_laplace(kernel(X, X), kernel(TEST, X), kernel(TEST, TEST), expansion)
 
 
+@pytest.mark.slow
 def test_mode_and_covariance_equal_the_dense_laplace_approximation(x64, latent):
     """The network's features miss the prior by 1e-4 at these points (eigenvalues below rtol = 1e-6 of the largest are
     dropped, and the ridge delta = 1e-10 damps the weakest features), so agreement to 1e-3 of the prior's scale of 2 is
@@ -345,6 +351,7 @@ def test_class_probabilities_equal_the_integral_over_the_dense_posterior(x64, la
         np.testing.assert_allclose(sampled.sum(axis=1), 1.0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_likelihood_that_is_not_log_concave_gives_a_posterior_below_the_prior(x64):
     student = fsp.likelihoods.FromLogDensity(lambda f, y: jnp.sum(jax.scipy.stats.t.logpdf(y, 3.0, loc=f, scale=0.1)))
     prior = fsp.Prior(RBF(lengthscale=0.5))

@@ -50,6 +50,7 @@ def test_auto_mean_is_the_one_with_the_lower_objective(small):
     assert far.diagnostics.mean == min(far.diagnostics.objectives, key=far.diagnostics.objectives.__getitem__)
 
 
+@pytest.mark.slow
 def test_memory_budget_changes_nothing_but_memory(small):
     """A budget that forces blocks of rows in every stage."""
     free = fsp.laplace(*small, context_points=POINTS, solver="golub-kahan")

@@ -91,6 +91,7 @@ ENDS = np.array([[-2.0], [2.0]])
 CURVATURES = fsp.Observation(X2, Y2, Gaussian(0.3), of=ops.partial(0, 0))
 
 
+@pytest.mark.slow
 def test_second_derivatives_and_two_values_give_the_exact_process(dtype):
     model, prior = network()
     posterior = fsp.laplace(
@@ -159,6 +160,7 @@ def mixture():
     return model, prior, few, y, also, known
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [{}, {"solver": "normal-equations"}, {"solver": "golub-kahan", "missed_as_noise": False}],
@@ -178,6 +180,7 @@ def small():
     return network((40,))
 
 
+@pytest.mark.slow
 def test_data_in_blocks_change_nothing(small):
     """Slopes with noise of their own each, more of them than the budget keeps."""
     model, prior = small
@@ -194,6 +197,7 @@ def test_data_in_blocks_change_nothing(small):
     np.testing.assert_allclose(blocks.predict(TEST).mean, whole.predict(TEST).mean, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_conditioning_through_an_operator_and_save_and_load(tmp_path):
     model, prior = network()
     values = fsp.laplace(
@@ -215,6 +219,7 @@ def test_conditioning_through_an_operator_and_save_and_load(tmp_path):
         values.condition(X2, Y2, of=ops.partial(0))
 
 
+@pytest.mark.slow
 def test_laplacians_in_a_square_give_the_exact_process():
     """Poisson's equation: residuals inside, values on the boundary; the divergence of the gradient is the Laplacian."""
     context = fsp.context.Uniform([-1.0, -1.0], [1.0, 1.0])
@@ -237,6 +242,7 @@ def test_laplacians_in_a_square_give_the_exact_process():
     np.testing.assert_allclose(flux.mean, posterior.predict(at[:5], of=ops.laplacian).mean, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_a_sensor_that_sees_a_sum(x64):
     """Outputs that are independent a priori are not after their sum was seen."""
     prior = fsp.Prior(RBF(lengthscale=SCALE), num_outputs=2)
@@ -266,6 +272,7 @@ def test_a_sensor_that_sees_a_sum(x64):
     np.testing.assert_allclose(total, np.einsum("anbn->n", half), atol=0.002)
 
 
+@pytest.mark.slow
 def test_the_sign_of_a_slope(small, x64):
     """A Bernoulli likelihood of the derivative, against a dense Laplace approximation."""
     model, prior = network((40,))
@@ -286,6 +293,7 @@ def test_the_sign_of_a_slope(small, x64):
     assert "of the latent function" in str(posterior.verdict)
 
 
+@pytest.mark.slow
 def test_an_operator_that_is_not_linear_is_linearised_at_the_mode(x64):
     """Of the untrained network's own linear model: against a dense Gauss-Newton iteration on the exact process."""
     model, prior = network((40,))
@@ -309,6 +317,7 @@ def test_an_operator_that_is_not_linear_is_linearised_at_the_mode(x64):
     np.testing.assert_allclose(squares.std[:, 0], 2 * np.abs(known.mean) * known.std, atol=0.01)
 
 
+@pytest.mark.slow
 def test_training_sums_over_all_kinds(small):
     """The objective of the first step by hand; what is learnable is fitted, and minibatches see every kind."""
     model, prior = small
@@ -341,6 +350,7 @@ def test_training_sums_over_all_kinds(small):
     assert both.history.objective[-1] < 0.2 * both.history.objective[0]
 
 
+@pytest.mark.slow
 def test_the_evidence_tunes_the_noise_of_an_observation(small):
     """Curvatures whose stated noise is a third of the true one: the weight of their term follows from the evidence."""
     model, prior = small
@@ -386,6 +396,7 @@ def test_bad_observations_are_refused(small, also, message):
         fsp.train(model, prior, Gaussian(0.1), context, None, also=also, key=jr.key(0), steps=1, progress=False)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_observed_is_said(small):
     model, prior = small
     with pytest.raises(ValueError, match="scale must be positive"):

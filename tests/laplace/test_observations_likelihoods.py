@@ -84,6 +84,7 @@ def dense_mode(kinds):
     return np.asarray(w), np.eye(12) + sum(np.einsum("nka,nkl,nlb->ab", row, H, row) for row, H in curved), value(w)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("form", "kinds"), [("covariance", KINDS), ("precision", KINDS[1:3])])
 def test_every_likelihood_through_an_operator_all_at_once(x64, form, kinds):
     weights, precision, objective = dense_mode(kinds)

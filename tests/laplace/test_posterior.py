@@ -38,6 +38,7 @@ def moments(posterior, x):
     return prediction.mean, prediction.variance
 
 
+@pytest.mark.slow
 def test_predict_under_jit_and_vmap_equals_eager(x64, posterior):
     eager = posterior.predict(TEST)
     for got, want in zip(moments(posterior, jnp.asarray(TEST)), (eager.mean, eager.variance), strict=True):
@@ -134,6 +135,7 @@ def classifier():
         return fit(fsp.likelihoods.Categorical(2), labels)
 
 
+@pytest.mark.slow
 def test_class_probabilities_are_probabilities_and_reproducible(x64, classifier):
     for method in ("monte-carlo", "probit"):
         probabilities = np.asarray(classifier.predict_proba(TEST, method=method))

@@ -23,6 +23,7 @@ def problem():
     return arguments, {"context_points": points, "include_training": False}
 
 
+@pytest.mark.slow
 def test_what_is_dropped_is_hidden_by_the_noise(problem):
     """99.9 % of the prior variance would leave out ten times the noise variance; a hundredth of it is left out."""
     arguments, options = problem

@@ -38,6 +38,7 @@ def fit(prior, likelihood=LIKELIHOODS["Gaussian"], width=20, num_points=60, **op
     return fsp.laplace(model, prior, likelihood, X, targets, context_points=points, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", ["dense", "normal-equations", "golub-kahan"])
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
 @pytest.mark.parametrize("name", PRIORS)
@@ -60,6 +61,7 @@ def test_without_data_to_learn_from_the_prior_variance_is_exact_everywhere(name)
     np.testing.assert_allclose(posterior.predict(EVERYWHERE).variance, stated, rtol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mean", ["refined", "network"])
 @pytest.mark.parametrize(
     "kernel", [RBF(lengthscale=1.0), RBF(lengthscale=3.0, variance=4.0), Matern32(lengthscale=2.0)]
@@ -85,6 +87,7 @@ def test_the_prior_returns_outside_the_context_region(kernel, mean):
     assert np.sqrt(np.mean((np.asarray(posterior.predict(way).std)[:, 0] - process.std) ** 2)) < 0.15 * size
 
 
+@pytest.mark.slow
 def test_covariances_and_samples_have_the_predicted_variance_and_belong_to_the_input():
     posterior = fit(PRIORS["short RBF"])
     x = np.concatenate([EVERYWHERE[::50], EVERYWHERE[:1]])
@@ -105,6 +108,7 @@ def test_covariances_and_samples_have_the_predicted_variance_and_belong_to_the_i
     np.testing.assert_allclose(some, draws[:7, 3:5], atol=1e-3)
 
 
+@pytest.mark.slow
 def test_predictions_of_normalised_features_are_differentiable_in_the_input(x64):
     posterior = fit(PRIORS["short RBF"])
     for output in ("mean", "variance"):
@@ -190,6 +194,7 @@ def gaussian_loss(posterior):
     return 0.5 * np.mean((squared + wanted) / given - 1 + np.log(given / wanted))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["covariance", "precision"])
 def test_the_loss_is_what_the_log_predictive_density_loses_against_the_exact_process(form, x64):
     """In expectation over new targets of the exact process, at inputs like the data."""
@@ -227,6 +232,7 @@ def test_the_loss_of_labels_is_the_divergence_of_their_probabilities(x64):
     assert posterior.verdict.loss == pytest.approx(loss, rel=0.01)
 
 
+@pytest.mark.slow
 def test_counts_are_judged_in_nats_of_a_count(x64):
     """The first two terms of the divergence of two Poisson mixtures, by summing over counts."""
     counts, prior = np.random.default_rng(0).poisson(np.exp(1 + Y)), fsp.Prior(Matern32(lengthscale=0.1), mean=1.0)

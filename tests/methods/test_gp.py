@@ -75,6 +75,7 @@ def test_outputs_that_share_a_kernel_are_independent_processes(data, scale):
     np.testing.assert_allclose(two.variance, np.column_stack([one.variance[:, 0]] * 2), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_divergence_free_kernel_equals_dense_conditioning(data):
     kernel = fsp.kernels.Helmholtz(RBF(lengthscale=1.0), RBF(lengthscale=0.8))
     with jax.enable_x64(True):
@@ -111,6 +112,7 @@ def labels(data):
     return (X[:, 0] * X[:, 1] + 0.3 * np.random.default_rng(1).normal(size=30) > 0).astype(int)
 
 
+@pytest.mark.slow
 def test_binary_classification_equals_scikit_learn(data, labels):
     kernel = sk.ConstantKernel(VARIANCE) * sk.RBF(LENGTHSCALE)
     reference = GaussianProcessClassifier(kernel, optimizer=None).fit(data[0], labels)
@@ -154,6 +156,7 @@ def test_softmax_evidence_and_covariance_equal_a_dense_reference(data):
     np.testing.assert_allclose(posterior.log_evidence, evidence, rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_tuning_for_labels_beats_scikit_learn_optimum(data, labels):
     kernel = sk.ConstantKernel(1.0) * sk.RBF(1.0)
     reference = GaussianProcessClassifier(kernel, n_restarts_optimizer=2, random_state=0).fit(data[0], labels)

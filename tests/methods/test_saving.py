@@ -16,6 +16,7 @@ def network():
     return fsp.as_model(fsp.mlp([3], prior=PRIOR, context=fsp.context.Uniform(-1, 1), key=jr.key(0)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method",
     [MAP(steps=1), WeightLaplace("full", 1.0, train=None), WeightLaplace("kfac", 1.0, train=None),

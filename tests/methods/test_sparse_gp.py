@@ -29,12 +29,14 @@ def fits(data, method):
     return method.fit(network(1, 1), X, y, likelihood, key=jr.key(0), prior=prior, progress=False)
 
 
+@pytest.mark.slow
 def test_inducing_points_at_the_data_reach_the_exact_marginal_likelihood(data):
     exact, sparse = fits(data, ExactGP()), fits(data, SparseGP(num_inducing=60, steps=100))
     assert float(sparse.log_evidence) == pytest.approx(float(exact.log_evidence), rel=0.01)
     assert float(sparse.log_evidence) <= float(exact.log_evidence) + 1e-3
 
 
+@pytest.mark.slow
 def test_fixed_parameters_with_inducing_points_at_the_data_give_the_exact_posterior(data):
     exact, sparse = fits(data, ExactGP(tune=False)), fits(data, SparseGP(60, tune=False, steps=1))
     wanted, seen = exact.predict(data[2]), sparse.predict(data[2])
@@ -42,6 +44,7 @@ def test_fixed_parameters_with_inducing_points_at_the_data_give_the_exact_poster
     np.testing.assert_allclose(seen.std, wanted.std, atol=2e-3)
 
 
+@pytest.mark.slow
 def test_the_bound_grows_with_the_inducing_points(data):
     exact = float(fits(data, ExactGP(tune=False)).log_evidence)
     bounds = [float(fits(data, SparseGP(count, tune=False, steps=1)).log_evidence) for count in (3, 20)]
@@ -56,6 +59,7 @@ def test_samples_have_the_predicted_moments(data):
     np.testing.assert_allclose(jnp.std(samples, axis=0), prediction.std, atol=0.05)
 
 
+@pytest.mark.slow
 def test_minibatches_of_labels_are_classified():
     generator = np.random.default_rng(1)
     X = generator.normal(size=(400, 2))
@@ -70,6 +74,7 @@ def test_minibatches_of_labels_are_classified():
     assert np.mean(np.argmax(probabilities, axis=1) == y) > 0.93
 
 
+@pytest.mark.slow
 def test_a_kernel_per_output_equals_separate_processes(data):
     X, y, x = data
     kernels = [RBF(lengthscale=0.5), RBF(lengthscale=0.9, variance=2.0)]

@@ -22,6 +22,7 @@ def entropy_gradient(num_samples, seed):
     return -np.mean(np.asarray(estimate) * (samples - 7.0), axis=0)
 
 
+@pytest.mark.slow
 def test_entropy_gradient_of_a_gaussian_is_right_to_a_tenth_and_better_with_more_samples():
     errors = [
         np.sqrt(np.mean([(entropy_gradient(count, seed) - 1) ** 2 for seed in range(6)])) for count in (20, 80, 320)
@@ -63,6 +64,7 @@ def test_regularised_divergence_equals_the_dense_one(context):
     np.testing.assert_allclose(seen, wanted, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_functional_divergence_has_the_gradient_of_the_gaussian_one(context):
     """For a Gaussian q(f) the derivative by a shift and by a common log scale is known in closed form."""
     points, prior = context[0][:3].astype(jnp.float32), fsp.Prior(Matern32(lengthscale=0.8))
@@ -99,6 +101,7 @@ def problem():
     return model, X, y, fsp.likelihoods.Gaussian(0.2), fsp.Prior(RBF(lengthscale=0.7)), fsp.context.Uniform(-2, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method",
     [

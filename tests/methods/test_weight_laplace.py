@@ -178,6 +178,7 @@ def test_learnable_noise_is_tuned_with_the_evidence(data):
     np.testing.assert_allclose(tuned.log_evidence, values[1], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_classification_probabilities_average_the_softmax(data):
     model = fsp.as_model(make_network([2, 4, 3]))
     posterior = fits(data, "full", model, fsp.likelihoods.Categorical(3), y=np.arange(15) % 3)

@@ -282,9 +282,9 @@ def test_centre_scale_and_mean_are_around_the_network_and_held_fixed(kind, name)
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"scale": [1.0, 0.0, 1.0]}, r"scale is \[1. 0. 1.\]; pass finite positive numbers"),
+        ({"scale": [1.0, 0.0, 1.0]}, r"scale is \[1. 0. 1.\]; pass positive numbers"),
         ({"centre": np.nan}, "centre is nan; pass finite numbers"),
-        ({"output_scale": -1.0}, "output_scale is -1.0; pass finite positive numbers"),
+        ({"output_scale": -1.0}, "output_scale is -1.0; pass positive numbers"),
     ],
 )
 def test_impossible_units_are_refused(options, message):

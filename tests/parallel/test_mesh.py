@@ -23,6 +23,7 @@ def fits(tmp_path_factory):
     return {name: np.load(folder / f"{name}.npz") for name in layouts}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["eight", "two processes"])
 def test_devices_and_processes_give_the_posterior_of_one_device(fits, layout):
     assert int(fits["one"]["devices"]) == 1

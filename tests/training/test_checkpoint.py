@@ -195,6 +195,7 @@ def test_a_checkpoint_of_equal_functions_at_other_addresses_is_read(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_the_fingerprint_is_the_same_in_another_process(tmp_path):
     """Set and dictionary orders, addresses and caches differ there: nothing of a run may depend on them."""
     path = tmp_path / "run.safetensors"

@@ -192,6 +192,7 @@ def test_a_killed_run_resumes_to_bitwise_the_same_weights(tmp_path, monkeypatch,
     assert all(jax.tree.leaves(same)), same
 
 
+@pytest.mark.slow
 def test_a_process_ended_by_sigkill_is_resumed_by_another_process(tmp_path):
     """The checkpoint must be recognised in a new process, where every function has another address."""
     path, weights = tmp_path / "run.safetensors", tmp_path / "weights.npy"
@@ -275,6 +276,7 @@ class ConvolutionalNetwork(eqx.Module):
         return self.linear(jnp.tanh(self.convolution(x)).ravel())
 
 
+@pytest.mark.slow
 def test_convolutional_networks_take_single_steps_to_the_weights_of_the_loop(monkeypatch):
     images = np.random.default_rng(1).normal(size=(10, 1, 4, 4)).astype(np.float32)
     model, prior = fsp.as_model(ConvolutionalNetwork(jr.key(0))), fsp.Prior(RBF(lengthscale=4.0))

@@ -177,6 +177,7 @@ def test_period_comes_from_the_data():
     assert float(val(result.prior.kernel.period)) == pytest.approx(1.3, rel=1e-2)
 
 
+@pytest.mark.slow
 def test_a_stated_period_is_never_worse_than_one_that_is_fixed():
     """A season on a trend, from poor starts of everything else: where the free period ends, the fixed one is no better."""
     generator = np.random.default_rng(1)

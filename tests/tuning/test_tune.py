@@ -47,6 +47,7 @@ def _linearised(posterior, y):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_evidence_equals_that_of_laplace(posteriors, case):
     posterior = posteriors[case]
@@ -136,6 +137,7 @@ def test_tuning_only_raises_the_evidence_and_laplace_confirms_it(posteriors):
     )
 
 
+@pytest.mark.slow
 def test_tuned_noise_is_better_calibrated_than_the_training_loss_noise():
     """Fitted with the weights the noise collapses to the residuals of an interpolating network; the evidence's does not."""
     generator = np.random.default_rng(1)
@@ -162,6 +164,7 @@ def test_tuned_noise_is_better_calibrated_than_the_training_loss_noise():
     assert scores[1] > scores[0]
 
 
+@pytest.mark.slow
 def test_alternating_with_training_raises_the_evidence():
     prior = fsp.Prior(RBF(lengthscale=0.8))
     context = fsp.context.Uniform(-2.5, 2.5)

@@ -24,6 +24,8 @@ def check_readable(values: Any, argument: str, *, wanted: str = "numbers") -> np
         raise ValueError(f"{argument} has masked values; fill them, or drop their rows")
     if _needs_gradient(values):
         raise TypeError(f"{argument} is a torch tensor that requires grad; pass its .detach()")
+    if hasattr(values, "toarray") and hasattr(values, "nnz"):
+        raise TypeError(f"{argument} is a sparse {type(values).__name__}; pass its .toarray()")
     try:
         array = np.asarray(values)
     except Exception as error:  # whatever a foreign type raises when it is asked for its numbers
@@ -48,20 +50,25 @@ def check_finite(values: np.ndarray, argument: str) -> None:
         if values.ndim == 0:
             raise ValueError(f"{argument} is {values}; pass finite numbers")
         raise ValueError(f"{argument} has NaN or infinite values; remove those rows")
-    with np.errstate(over="ignore"):  # what is too large is refused in the next line
-        check_squares(values.astype(np.float32), argument)
+    check_squares(values.astype(float), argument, np.float32)
 
 
-def check_squares(values: np.ndarray, argument: str) -> None:
-    """Refuse numbers whose squares overflow: distances, norms and variances of them would be infinite."""
+def check_squares(values: np.ndarray, argument: str, dtype: Any = None) -> None:
+    """Refuse numbers whose squares overflow: distances, norms and variances of them would be infinite.
+
+    Args:
+        values: of any shape.
+        argument: its name.
+        dtype: in which the squares are taken; that of the values by default.
+    """
     if values.dtype.kind == "f" and values.size:
-        largest = float(np.max(np.abs(values)))
+        largest, dtype = float(np.max(np.abs(values))), np.dtype(dtype or values.dtype)
         if math.isnan(largest):
             raise ValueError(f"{argument} has NaN values; remove those rows")
-        if not largest <= math.sqrt(float(np.finfo(values.dtype).max)) / 100:
+        if not largest <= math.sqrt(float(np.finfo(dtype).max)) / 100:
             raise ValueError(
-                f"{argument} has values up to {largest:.3g}, whose squares {values.dtype} cannot hold; divide it by a typical "
-                "size of its values"
+                f"{argument} has values up to {largest:.3g}, whose squares {dtype} cannot hold; divide it by a typical size of its "
+                "values"
             )
 
 

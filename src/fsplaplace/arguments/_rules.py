@@ -78,7 +78,7 @@ class Rule(NamedTuple):
             try:
                 return self._in_range(kind, kind.convert(value), where)
             except _Refused as refused:
-                if kind.convert is _numbers and hasattr(value, "__array__"):
+                if kind.convert is _numbers and (hasattr(value, "__array__") or hasattr(value, "toarray")):
                     # An array that loses something as numbers is no list of batches either.
                     raise refused.error(f"{where} {refused}") from refused
                 refusals.append(refused)

@@ -13,7 +13,7 @@ except ImportError as error:  # pragma: no cover - only where the extra is missi
 from rich.console import Console
 
 from fsplaplace._version import __version__
-from fsplaplace.cli._errors import flush_output, user_errors
+from fsplaplace.cli._errors import flush_output, heard_interrupts, user_errors
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -33,19 +33,27 @@ class Test(StrEnum):
     last = "last"
 
 
+def path(text: str) -> Path:
+    """A path that was named: an empty one, as of a variable that is not set, would be the current directory."""
+    if not str(text).strip():
+        raise typer.BadParameter("the name is empty; pass a path")
+    return Path(text)
+
+
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print results only, no progress.")]
 
 
 def main() -> None:
-    """Entry point of the `fsplaplace` command."""
+    """The command line as a program: `fsplaplace_command.main` imports and calls it."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # In a locale without these letters they are printed as question marks, instead of an error.
             stream.reconfigure(errors="replace")
-    try:
-        app()
-    finally:
-        flush_output()
+    with heard_interrupts():
+        try:
+            app()
+        finally:
+            flush_output()
 
 
 @app.callback(invoke_without_command=True)
@@ -54,6 +62,7 @@ def _root(
     cache: Annotated[
         Path | None,
         typer.Option(
+            parser=path,
             envvar="FSPLAPLACE_CACHE",
             help="Keep compiled programs in this directory, by default in the user's cache directory: later commands start faster.",
         ),
@@ -86,7 +95,7 @@ def _keep_programs(cache: Path | None) -> None:
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="Directory for the figure and the numbers.")] = Path("results"),
+    out: Annotated[Path, typer.Option(parser=path, help="Directory for the figure and the numbers.")] = Path("results"),
     steps: Annotated[int, typer.Option(min=1, help="Training steps for each prior.")] = 5000,
     quiet: Quiet = False,
 ) -> None:
@@ -108,7 +117,9 @@ def reproduce(
     task: Annotated[
         list[str] | None, typer.Option(help="A task of the experiment, such as a table of uci; may be repeated.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Directory for results, figures and finished cells.")] = Path("results"),
+    out: Annotated[Path, typer.Option(parser=path, help="Directory for results, figures and finished cells.")] = Path(
+        "results"
+    ),
     finished: Annotated[
         bool, typer.Option("--finished", help="Run nothing: table and figures of the cells that are finished.")
     ] = False,
@@ -124,8 +135,12 @@ def reproduce(
 
 @app.command()
 def report(
-    results: Annotated[Path, typer.Argument(help="Directory with the results of `reproduce`.")] = Path("results"),
-    out: Annotated[Path | None, typer.Option(help="Directory of the pages; `report` in that one by default.")] = None,
+    results: Annotated[Path, typer.Argument(parser=path, help="Directory with the results of `reproduce`.")] = Path(
+        "results"
+    ),
+    out: Annotated[
+        Path | None, typer.Option(parser=path, help="Directory of the pages; `report` in that one by default.")
+    ] = None,
 ) -> None:
     """Markdown pages from the results: the paper's tables with our numbers beside them, figures, settings."""
     with user_errors(writes=out or results / "report"):
@@ -140,7 +155,9 @@ def fit(
     table: Annotated[
         Path,
         typer.Argument(
-            help="A table with a header: commas, semicolons, tabs or blanks between cells.", show_default=False
+            parser=path,
+            help="A table with a header: commas, semicolons, tabs or blanks between cells.",
+            show_default=False,
         ),
     ],
     target: Annotated[str, typer.Option(help="The column to predict.", show_default=False)],
@@ -163,7 +180,7 @@ def fit(
             help='What repeats, as "1 year" or 12: of the kernel\'s periodic part, which is added if it has none.'
         ),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Directory for predictions, figure and model.")] = Path("fit"),
+    out: Annotated[Path, typer.Option(parser=path, help="Directory for predictions, figure and model.")] = Path("fit"),
     test: Annotated[
         Test,
         typer.Option(help="Hold out random rows, or the last ones (by date, or by the only input) for a forecast."),
@@ -193,11 +210,15 @@ def fit(
 
 @app.command()
 def studio(
-    table: Annotated[Path | None, typer.Argument(help="A CSV file with a header; without, the prior alone.")] = None,
+    table: Annotated[
+        Path | None, typer.Argument(parser=path, help="A CSV file with a header; without, the prior alone.")
+    ] = None,
     target: Annotated[
         list[str] | None, typer.Option(help="The column to predict; twice for a vector field. The last by default.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="The page: one HTML file that works offline.")] = Path("studio.html"),
+    out: Annotated[Path, typer.Option(parser=path, help="The page: one HTML file that works offline.")] = Path(
+        "studio.html"
+    ),
     show: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in the browser.")] = True,
 ) -> None:
     """A page to choose a prior by looking: functions it draws, the exact posterior, evidence, the Python lines."""
@@ -209,9 +230,11 @@ def studio(
 
 @app.command()
 def predict(
-    model: Annotated[Path, typer.Argument(help="The directory that `fit` wrote.", show_default=False)],
-    table: Annotated[Path, typer.Argument(help="A CSV file with the same feature columns.", show_default=False)],
-    out: Annotated[Path, typer.Option(help="File for the predictions.")] = Path("predictions.csv"),
+    model: Annotated[Path, typer.Argument(parser=path, help="The directory that `fit` wrote.", show_default=False)],
+    table: Annotated[
+        Path, typer.Argument(parser=path, help="A CSV file with the same feature columns.", show_default=False)
+    ],
+    out: Annotated[Path, typer.Option(parser=path, help="File for the predictions.")] = Path("predictions.csv"),
 ) -> None:
     """Predict the rows of a table with a model that `fit` saved: mean and standard deviations."""
     with user_errors(writes=out):

@@ -128,6 +128,10 @@ def _check_names(path: Path, described: dict[str, Any]) -> None:
     unknown += [f"{name}.{part}" for name, parts in inner.items() for part in parts if part not in (_USED[name] or ())]
     if unknown:
         raise ValueError(f"{path} has the unknown field {unknown[0]!r}; fit again, or use the version that wrote it")
+    # Older versions wrote no columns, and not all of the rest either.
+    missing = [name for name in (*_SHOWN, *_USED) if name not in described] if "columns" in described else []
+    if missing:
+        raise ValueError(f"{path} lacks {missing[0]!r}, which `fsplaplace fit` writes; fit again")
     for name, kind in _SHOWN.items():
         if name in described and not accepts(kind, described[name]):
             raise ValueError(f"{path}: {name} is not what `fsplaplace fit` writes there; fit again")

@@ -58,8 +58,9 @@ def reproduce(
 
     Returns the content of the result file.
     """
-    if tasks is not None and not tasks:
-        raise ValueError("reproduce: tasks is empty; pass at least one, or None for all")
+    for name, wanted in (("tasks", tasks), ("methods", methods)):
+        if wanted is not None and not wanted:
+            raise ValueError(f"reproduce: {name} is empty; pass at least one, or None for all")
     if preset not in experiment.presets:
         raise ValueError(f"{experiment.name} has no preset {preset!r}; pass one of {', '.join(experiment.presets)}")
     settings = dict(experiment.presets[preset])

@@ -33,7 +33,8 @@ class MAP(Method):
         validation: a fraction of the rows to hold out, or (X, y): the weights with the lowest held-out negative
             log-likelihood are kept, and training ends after `patience` looks (one every 100 steps) without a better one.
             Worth its rows where the noise scale is learnable: a network that interpolates lets it collapse.
-        checkpoint: a file, as in `fsplaplace.train`: a run that finds its own goes on from it.
+        checkpoint: a file, as in `fsplaplace.train`: a run that finds its own goes on from it. `fit` refuses a place that cannot be
+            written, before it trains.
     """
 
     prior_precision: float | Float[Array, " p"] = 1.0

@@ -4,6 +4,8 @@ import itertools
 from collections.abc import Callable, Sequence
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
@@ -51,6 +53,7 @@ def fully_connected(
 ) -> MLP:
     """See `mlp`."""
     check_fits(max(hidden), 16, "mlp: a width of hidden", power=2)
+    _check_activation(activation, hidden[0])
     generator = host_generator(key)
     pool = pool_of(context, hidden[0], key)
     width = num_outputs or prior.num_outputs
@@ -58,6 +61,21 @@ def fully_connected(
     units = units_of(prior, pool, width, layers[0].weight.dtype, output_scale)
     weight, bias = draw_units(prior, pool, hidden[0], generator).seen(centre=units.centre, scale=units.scale)
     return MLP((with_arrays(layers[0], weight, bias), *layers[1:]), activation, NonTrainable(units))
+
+
+def _check_activation(activation: Callable[[Array], Array], width: int) -> None:
+    """One number for each unit; tried without computing."""
+    wanted = jax.ShapeDtypeStruct((width,), jnp.float32)
+    try:
+        found = eqx.filter_eval_shape(activation, wanted)
+    except (TypeError, jax.errors.JAXTypeError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise TypeError(
+            f"mlp: activation cannot be computed by JAX ({reason}); pass a function such as jax.nn.tanh"
+        ) from error
+    if getattr(found, "shape", None) != wanted.shape:
+        seen = f"shape {found.shape}" if hasattr(found, "shape") else f"a {type(found).__name__}"
+        raise ValueError(f"mlp: activation returned {seen} for {width} units; make it return one number for each")
 
 
 def _linear(num_inputs: int, num_outputs: int, generator: np.random.Generator) -> eqx.nn.Linear:

@@ -88,6 +88,11 @@ class Model(eqx.Module):
             raise ValueError(f"{self.name} has weights of dtype {complex_ones[0].dtype}; use real ones")
         if len(kinds := {str(leaf.dtype) for leaf in leaves}) > 1:
             raise ValueError(f"{self.name} mixes weights of dtypes {sorted(kinds)}; cast them to one dtype")
+        if not kinds <= {"float32", "float64"}:
+            raise ValueError(
+                f"{self.name} has weights of dtype {kinds.pop()}; cast them to float32 or float64 (inside, the network may compute in "
+                "another dtype)"
+            )
 
     def __call__(self, x: Float[Array | np.ndarray, "n ..."]) -> Float[Array, "n q"]:
         return _evaluate(self, x)

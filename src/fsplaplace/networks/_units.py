@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, PyTree
 from numpy.typing import ArrayLike
 from paramax import NonTrainable, unwrap
 
-from fsplaplace.arguments import check_finite, check_squares
+from fsplaplace.arguments import check_finite
 from fsplaplace.host import to_device
 from fsplaplace.networks._model import Model, hold_code
 from fsplaplace.prior import Prior, moments
@@ -75,7 +75,10 @@ def units_of(
     spread = np.std(pool, axis=0)
     scale = _prior_std(prior, pool, num_outputs)
     if output_scale is not None:
-        scale = np.broadcast_to(_positive(output_scale, "output_scale", "mlp"), scale.shape)
+        wanted = _positive(output_scale, "output_scale", "mlp")
+        if wanted.shape not in ((), (1,), scale.shape):
+            raise ValueError(f"mlp: output_scale has shape {wanted.shape}; pass a number, or {scale.size} of them")
+        scale = np.broadcast_to(wanted, scale.shape)
     return Units(
         to_device(np.mean(pool, axis=0), dtype),
         to_device(np.where(spread > 0, spread, 1.0), dtype),
@@ -125,12 +128,7 @@ def _checked(value: ArrayLike | None, name: str, dtype) -> Array | None:
     if value is None:
         return None
     if name != "centre":
-        numbers = _positive(value, name, "as_model")
-        if numbers.size == 0:
-            raise ValueError(f"as_model: {name} has shape {numbers.shape}; pass a number, or one for each column")
-        with np.errstate(over="ignore"):  # what is too large is refused in the next line
-            check_squares(numbers.astype(dtype), f"as_model: {name}")
-        return to_device(numbers, dtype)
+        return to_device(_positive(value, name, "as_model"), dtype)
     numbers = np.asarray(value, dtype=float)
     check_finite(numbers, f"as_model: {name}")
     return to_device(numbers, dtype)
@@ -138,8 +136,7 @@ def _checked(value: ArrayLike | None, name: str, dtype) -> Array | None:
 
 def _positive(value: ArrayLike, name: str, caller: str) -> Float[np.ndarray, "..."]:
     numbers = np.asarray(value, dtype=float)
-    if not (np.all(np.isfinite(numbers)) and np.all(numbers > 0)):
-        raise ValueError(
-            f"{caller}: {name} is {numbers}; pass finite positive numbers; 1 for a column that never changes"
-        )
+    check_finite(numbers, f"{caller}: {name}")
+    if not np.all(numbers > 0):
+        raise ValueError(f"{caller}: {name} is {numbers}; pass positive numbers; 1 for a column that never changes")
     return numbers

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import jax.scipy.linalg as jsl
+import numpy as np
 from gpjax.kernels import AbstractKernel
 from gpjax.mean_functions import Constant, Zero
 from gpjax.parameters import val
@@ -18,7 +19,7 @@ from jaxtyping import Array, Float, Num
 from numpy.typing import ArrayLike
 
 from fsplaplace import kernels
-from fsplaplace.arguments import KeyLike, Range, checked
+from fsplaplace.arguments import KeyLike, Range, check_squares, checked
 from fsplaplace.host import check_fits, double_precision, itemsize, resolve_budget, rows_that_fit, to_device
 from fsplaplace.operators import Operator
 from fsplaplace.prior._factor import PriorFactor, factor_at
@@ -96,6 +97,18 @@ class Prior(eqx.Module):
         for kernel in self.blocks.kernels:
             kernels.check_columns(kernel, num_columns)
 
+    def check_parameters(self) -> None:
+        """Refuse a kernel with a parameter that cannot be computed with: zero, infinite, NaN, or with squares that overflow."""
+        for leaf in jax.tree.leaves(self.kernel):
+            if eqx.is_inexact_array(leaf) and not isinstance(leaf, Tracer):
+                values = np.asarray(leaf)
+                if not np.all(np.isfinite(values)):
+                    # A parameter is kept by its logarithm or the like: zero is not finite either.
+                    raise ValueError(
+                        "Prior: a parameter of the kernel is zero, infinite or NaN; pass positive, finite numbers"
+                    )
+                check_squares(values, "Prior: a parameter of the kernel", np.float32)
+
     @property
     def on_features(self) -> bool:
         """Whether a kernel acts on features of a frozen network."""
@@ -155,7 +168,7 @@ class Prior(eqx.Module):
     def variance(self, x: Float[Array, "n ..."]) -> Float[Array, "n q"]:
         r"""$\mathrm{diag}\,\Sigma(x, x)$, per output. Time and memory $O(n q)$."""
         blocks = self.blocks
-        return blocks.by_output(blocks.diagonal(_flatten(x)))
+        return blocks.by_output(blocks.diagonal(self._columns(x)))
 
     @checked(traceable=True, finite=True)
     def correlation(self, x: Float[Array, "n ..."], y: Float[Array, "n ..."]) -> Float[Array, "n q"]:
@@ -188,8 +201,11 @@ class Prior(eqx.Module):
         One block of shape (n, m) for a shared kernel, q of them for one kernel per output, and one of shape (nq, mq),
         points first, for a multi-output kernel.
         """
-        x = _flatten(x)
-        return self.blocks.gram(x, x if y is None else _flatten(y))
+        x = self._columns(x)
+        other = x if y is None else self._columns(y)
+        if x.shape[1] != other.shape[1]:
+            raise ValueError(f"Prior: x has {x.shape[1]} columns, but y has {other.shape[1]}; pass points of one space")
+        return self.blocks.gram(x, other)
 
     @checked(traceable=True)
     def gram_product(
@@ -258,7 +274,7 @@ class Prior(eqx.Module):
                 f"Prior.factor: rank is {rank}; pass {independent} or more, one for each independent output, or None "
                 "for no limit"
             )
-        return factor_at(self, _flatten(context_points), rank, rtol, captured, resolve_budget(memory_budget))
+        return factor_at(self, self._columns(context_points), rank, rtol, captured, resolve_budget(memory_budget))
 
     @checked(finite=True)
     def sample(self, x: Num[Array, "n ..."], *, key: KeyLike, num_samples: int = 1) -> Float[Array, "s n q"]:
@@ -270,6 +286,13 @@ class Prior(eqx.Module):
         factor = self.factor(x, rank=x.shape[0] * self.num_outputs, rtol=1e-12).columns
         noise = jr.normal(key, (num_samples, factor.shape[2]), x.dtype)
         return self.mean_at(x) + jnp.einsum("nqr,sr->snq", factor.astype(x.dtype), noise)
+
+    def _columns(self, x: Float[Array, "n ..."]) -> Float[Array, "n d"]:
+        """Points as rows, with the columns that the kernel uses: JAX would take another one where one is missing."""
+        flat = _flatten(x)
+        self.check_parameters()
+        self.check_columns(flat.shape[1])
+        return flat
 
     def to_blocks(self, values: Float[Array, "m q r"]) -> Float[Array, "b N c"]:
         """Right-hand sides for `gram`'s blocks from values at points and outputs."""

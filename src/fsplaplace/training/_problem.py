@@ -35,8 +35,7 @@ def check_problem(
     if targets.dtype.kind == "f":
         if not isinstance(targets, Tracer):
             warn_if_coarse_targets(targets, model.dtype)
-        with np.errstate(over="ignore"):  # what is too large is refused in the next line
-            check_squares(targets.astype(model.dtype), f"{type(likelihood).__name__}: y")
+        check_squares(targets, f"{type(likelihood).__name__}: y", model.dtype)
     targets = cast(to_device(targets), model.dtype)
     check_widths(model, prior, likelihood, inputs, targets)
     return inputs, targets
@@ -99,14 +98,7 @@ def check_widths(model: Model, prior: Prior | None, likelihood: Likelihood, X, t
 def _check_prior(prior: Prior, X) -> None:
     """Refuse a kernel for other columns, one of a size that cannot be computed with, and a mean that is not finite."""
     prior.check_columns(math.prod(X.shape[1:]))
-    for leaf in jax.tree.leaves(prior.kernel):
-        if eqx.is_inexact_array(leaf) and not isinstance(leaf, Tracer):
-            if not np.all(np.isfinite(np.asarray(leaf))):
-                # A parameter is kept by its logarithm or the like: zero is not finite either.
-                raise ValueError(
-                    "Prior: a parameter of the kernel is zero, infinite or NaN; pass positive, finite numbers"
-                )
-            check_squares(np.asarray(leaf).astype(np.float32), "Prior: a parameter of the kernel")
+    prior.check_parameters()
     if isinstance(prior.mean, Zero):
         return
     try:

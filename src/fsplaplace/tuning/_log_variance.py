@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from fsplaplace.arguments import check_numbers, check_squares, checked
+from fsplaplace.arguments import check_finite, check_numbers, checked
 from fsplaplace.host import in_float64, one_blas_thread, pad_rows, to_device, to_double
 from fsplaplace.prior import Prior
 from fsplaplace.tuning._ard import expand_lengthscales
@@ -75,8 +75,8 @@ def fit_log_variance(prior: Prior, X: ArrayLike, squares: ArrayLike) -> LogVaria
     """
     inputs = check_numbers(X, "fit_log_variance: X").astype(float)
     values = check_numbers(squares, "fit_log_variance: squares").astype(float)
-    check_squares(inputs, "fit_log_variance: X")
-    check_squares(values, "fit_log_variance: squares")
+    check_finite(inputs, "fit_log_variance: X")
+    check_finite(values, "fit_log_variance: squares")
     if values.shape != inputs.shape[:1] or np.any(values < 0) or not np.any(values > 0):
         raise ValueError(
             f"fit_log_variance: squares has shape {values.shape} and values from {np.min(values, initial=0):.3g}; pass {len(inputs)} "

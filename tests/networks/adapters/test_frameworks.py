@@ -102,6 +102,7 @@ def equinox_moments(problem):
         return posterior_moments(equinox_model(weights()), problem)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [nnx_model, linen_model, haiku_model, torch_model])
 def test_the_same_network_has_the_same_posterior_in_every_library(x64, make, problem, equinox_moments):
     reference = equinox_moments
