@@ -22,7 +22,6 @@ assert done.exit_code == 0, done.output
 assert Path("fit/fit.png").exists()
 """
 _DATA = "import fsplaplace.datasets as datasets, pandas, pooch; assert 'boston' in datasets.names()"
-_OPTIMISE = "import fsplaplace.botorch as bo; assert bo.FSPModel"
 _DOCS = "import zensical, latex2mathml, yaml, fsplaplace"
 # Extra -> an example of the repository, or a program, that needs it.
 USES: dict[str, str | Path] = {
@@ -34,11 +33,12 @@ USES: dict[str, str | Path] = {
     "haiku": _EXAMPLES / "own_network_haiku.py",
     "export": _EXAMPLES / "http_service.py",
     "neighbours": _EXAMPLES / "conformal_and_forecasting.py",
-    "bo": _OPTIMISE,
+    "bo": _EXAMPLES / "bo_constrained.py",
+    "ax": _EXAMPLES / "bo_ax.py",
     "docs": _DOCS,
 }
 # Any other request for torch would bring its CUDA build.
-_FIRST = {"bo": ["torch==2.13.0"]}
+_FIRST = {extra: ["torch==2.13.0"] for extra in ("bo", "ax")}
 
 
 def main(directory: Path, extras: list[str]) -> None:

@@ -11,9 +11,15 @@ from packages import USES
 
 _ROOT = Path(__file__).parent.parent
 # Import name -> name of the distribution, where they differ.
-_NAMES = {"sklearn": "scikit-learn", "haiku": "dm-haiku", "yaml": "pyyaml", "botorch_community": "botorch"}
-# Read only if the caller already has it: a network of his own, or an array of it; Ax, which he calls himself.
-_THE_CALLERS = {"torch", "ax"}
+_NAMES = {
+    "sklearn": "scikit-learn",
+    "haiku": "dm-haiku",
+    "yaml": "pyyaml",
+    "botorch_community": "botorch",
+    "ax": "ax-platform",
+}
+# Read only if the caller already has it: a network of his own, or an array of it.
+_THE_CALLERS = {"torch"}
 _ROOMS_OF_EXTRAS = ("experiments", "cli", "datasets", "adapters", "plotting", "botorch")
 
 
