@@ -38,7 +38,7 @@ _NEEDS = {
 def test_example_is_a_page(path):
     """Title and a paragraph first, nothing before the first cell, headings of cells in the text: `make docs` renders it as it is."""
     source = path.read_text(encoding="utf-8")
-    assert re.match(r"# %% \[markdown\]\n# # .+\n#\n# \w", source)
+    assert re.match(r"# %% \[markdown\]\n# # .+\n#\n# \S", source)
     assert set(re.findall(r"^# %%.*$", source, re.M)) == {"# %%", "# %% [markdown]"}
 
 
