@@ -25,8 +25,8 @@ _DATA = "import fsplaplace.datasets as datasets, pandas, pooch; assert 'boston' 
 _DOCS = "import zensical, latex2mathml, yaml, fsplaplace"
 # Extra -> an example of the repository, or a program, that needs it.
 USES: dict[str, str | Path] = {
-    "": _EXAMPLES / "quickstart.py",
-    "plots": _EXAMPLES / "monthly_means.py",
+    "": _EXAMPLES / "post_hoc.py",
+    "plots": _EXAMPLES / "quickstart.py",
     "cli": _FIT,
     "data": _DATA,
     "flax": _EXAMPLES / "own_network_flax.py",

@@ -256,9 +256,11 @@ class MaunaLoa(Experiment):
                 axis.plot(years, values, ".", color=_figures.GREY, ms=1.5, label="observed")
                 axis.plot(years, centre, color=_figures.RED, lw=0.7, label="mean")
                 axis.axvline(curve["first_test_year"], color="black", lw=0.6, ls=":")
-            forecast.set(title=f"{cell.method}, {cell.task}", xlabel="year", ylabel="CO2, ppm", ylim=(320, 440))
+            forecast.set_title(f"{cell.method}, {cell.task}", fontsize=8)
+            residual.set_title("observed less predicted", fontsize=8)
+            forecast.set(xlabel="year", ylabel="CO2, ppm", ylim=(320, 440))
             reach = 1.1 * max(np.max(np.abs(observed - mean)), 2 * np.max(std))
-            residual.set(title="observed less predicted", xlabel="year", ylabel="ppm", ylim=(-reach, reach))
+            residual.set(xlabel="year", ylabel="ppm", ylim=(-reach, reach))
         axes[0].legend(loc="upper left", fontsize=7, frameon=False)
         return {"forecast": figure}
 

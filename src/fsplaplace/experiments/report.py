@@ -250,7 +250,8 @@ def _figure(path: Path, pages: Path, result: dict[str, Any]) -> str:
     key = path.stem.removeprefix(f"{result['name']}-{result['preset']}-")
     known = get(result["name"]).captions if result["name"] in names() else {}
     caption = known.get(key, f"{result['title']}: {key.replace('-', ' ')}.")
-    return f"![{_text(caption)}]({path.name})\n\n*{_text(caption)} Preset {result['preset']}.*"
+    # A figure of many panels scrolls on a phone instead of shrinking.
+    return f"![{_text(caption)}]({path.name}){{ .wide }}\n\n*{_text(caption)} Preset {result['preset']}.*"
 
 
 def _settings(result: dict[str, Any]) -> str:
