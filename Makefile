@@ -52,7 +52,7 @@ trust: $(VENV)/.ready  ## Wrong values, damaged files, killed processes, hostile
 	$(BIN)/python benchmarks/trust.py
 
 $(VENV)/.ready-docs: $(VENV)/.ready
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[docs,neighbours]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[docs,neighbours,ax]"
 	touch $@
 
 docs: $(VENV)/.ready-docs  ## The documentation in build/site: runs every example, checks every link. Minutes; later builds seconds.

@@ -1,5 +1,10 @@
-"""Ax runs the experiment, a network with a Gaussian-process prior is its surrogate. Needs `fsplaplace[bo]` and ax-platform."""
+# %% [markdown]
+# # Ax runs the experiment, the network is its surrogate
+#
+# Ax keeps the book of trials and decides what is asked next; `register_with_ax` tells it how to fit a network with a
+# Gaussian-process prior. Needs `fsplaplace[ax]`.
 
+# %%
 import warnings
 
 from ax.adapter.registry import Generators
@@ -12,10 +17,13 @@ from ax.generators.torch.botorch_modular.surrogate import ModelConfig, Surrogate
 
 from fsplaplace.botorch import FSPModel, register_with_ax
 
-warnings.simplefilter("ignore")
+warnings.simplefilter("ignore")  # BoTorch's advice on scaling
 register_with_ax()
 
-# %% Sobol points first, then the surrogate.
+# %% [markdown]
+# Six Sobol points first, then the surrogate:
+
+# %%
 spec = SurrogateSpec(
     model_configs=[ModelConfig(botorch_model_class=FSPModel, model_options={"network": (100,), "num_context": 100})]
 )
@@ -34,7 +42,10 @@ strategy = GenerationStrategy(
     ],
 )
 
-# %% An experiment with two parameters.
+# %% [markdown]
+# An experiment with two parameters and a loss whose smallest value is at a = 1, b = -2:
+
+# %%
 client = Client(random_seed=0)
 client.configure_experiment(
     parameters=[RangeParameterConfig(name=name, parameter_type="float", bounds=(-5.0, 5.0)) for name in ("a", "b")]

@@ -22,23 +22,23 @@ assert done.exit_code == 0, done.output
 assert Path("fit/fit.png").exists()
 """
 _DATA = "import fsplaplace.datasets as datasets, pandas, pooch; assert 'boston' in datasets.names()"
-_OPTIMISE = "import fsplaplace.botorch as bo; assert bo.FSPModel"
 _DOCS = "import zensical, latex2mathml, yaml, fsplaplace"
 # Extra -> an example of the repository, or a program, that needs it.
 USES: dict[str, str | Path] = {
-    "": _EXAMPLES / "quickstart.py",
-    "plots": _EXAMPLES / "monthly_means.py",
+    "": _EXAMPLES / "post_hoc.py",
+    "plots": _EXAMPLES / "quickstart.py",
     "cli": _FIT,
     "data": _DATA,
     "flax": _EXAMPLES / "own_network_flax.py",
     "haiku": _EXAMPLES / "own_network_haiku.py",
     "export": _EXAMPLES / "http_service.py",
     "neighbours": _EXAMPLES / "conformal_and_forecasting.py",
-    "bo": _OPTIMISE,
+    "bo": _EXAMPLES / "bo_constrained.py",
+    "ax": _EXAMPLES / "bo_ax.py",
     "docs": _DOCS,
 }
 # Any other request for torch would bring its CUDA build.
-_FIRST = {"bo": ["torch==2.13.0"]}
+_FIRST = {extra: ["torch==2.13.0"] for extra in ("bo", "ax")}
 
 
 def main(directory: Path, extras: list[str]) -> None:

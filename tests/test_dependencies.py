@@ -11,9 +11,15 @@ from packages import USES
 
 _ROOT = Path(__file__).parent.parent
 # Import name -> name of the distribution, where they differ.
-_NAMES = {"sklearn": "scikit-learn", "haiku": "dm-haiku", "yaml": "pyyaml", "botorch_community": "botorch"}
-# Read only if the caller already has it: a network of his own, or an array of it; Ax, which he calls himself.
-_THE_CALLERS = {"torch", "ax"}
+_NAMES = {
+    "sklearn": "scikit-learn",
+    "haiku": "dm-haiku",
+    "yaml": "pyyaml",
+    "botorch_community": "botorch",
+    "ax": "ax-platform",
+}
+# Read only if the caller already has it: a network of his own, or an array of it.
+_THE_CALLERS = {"torch"}
 _ROOMS_OF_EXTRAS = ("experiments", "cli", "datasets", "adapters", "plotting", "botorch")
 
 
@@ -28,6 +34,11 @@ def declared() -> tuple[set[str], set[str]]:
 
 def imports(path: Path) -> list[tuple[str, bool]]:
     """Top-level packages that a file imports, and whether at import time without a guard."""
+    return imports_of(ast.parse(path.read_text(encoding="utf-8")))
+
+
+def imports_of(tree: ast.AST) -> list[tuple[str, bool]]:
+    """The same of a program."""
     found = []
 
     def visit(node: ast.AST, at_once: bool) -> None:
@@ -39,7 +50,7 @@ def imports(path: Path) -> list[tuple[str, bool]]:
         for child in ast.iter_child_nodes(node):
             visit(child, at_once and not guarded)
 
-    visit(ast.parse(path.read_text(encoding="utf-8")), True)
+    visit(tree, True)
     return found
 
 
@@ -109,3 +120,25 @@ def test_every_extra_is_tried_alone_where_nothing_else_is_installed():
     extras = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     assert set(USES) - {""} == set(extras) - {"test", "dev"}
     assert all(use.is_file() for use in USES.values() if isinstance(use, Path))
+
+
+def test_the_example_of_an_extra_needs_nothing_else():
+    """What it imports is a dependency or of that extra, with the extras that this one names."""
+    project = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    rooms = {"plotting": "matplotlib", "datasets": "pandas", "botorch": "botorch", "cli": "typer"}
+
+    def brought(extra: str) -> set[str]:
+        lines = project["optional-dependencies"][extra]
+        named = [name for line in lines for name in re.findall(r"fsplaplace\[([\w,]+)\]", line)]
+        others = [brought(other) for names in named for other in names.split(",")]
+        return set().union({re.split(r"[\[<>=~ ;]", line)[0].lower() for line in lines}, *others)
+
+    for extra, use in USES.items():
+        known = declared()[0] | (brought(extra) if extra else set()) | {"fsplaplace"}
+        source = use.read_text(encoding="utf-8") if isinstance(use, Path) else use
+        tree = ast.parse(source)
+        needed = {package for package, _ in imports_of(tree)} - sys.stdlib_module_names
+        # Rooms of the package that need more than the core.
+        needed |= {rooms[room] for room in re.findall(r"fsplaplace(?: import |\.)(\w+)", source) if room in rooms}
+        unknown = {name for name in needed if _NAMES.get(name, name).lower() not in known}
+        assert unknown == set(), f"{extra or 'no extra'}: {use} needs {unknown}"

@@ -1,6 +1,7 @@
 """Every example runs from start to end; what it claims, it asserts itself."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +32,14 @@ _NEEDS = {
     "coast_line": "matplotlib",
     "sum_sensor": "matplotlib",
 }
+
+
+@pytest.mark.parametrize("path", sorted(_EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+def test_example_is_a_page(path):
+    """Title and a paragraph first, nothing before the first cell, headings of cells in the text: `make docs` renders it as it is."""
+    source = path.read_text(encoding="utf-8")
+    assert re.match(r"# %% \[markdown\]\n# # .+\n#\n# \S", source)
+    assert set(re.findall(r"^# %%.*$", source, re.M)) == {"# %%", "# %% [markdown]"}
 
 
 @pytest.mark.slow

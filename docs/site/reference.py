@@ -49,7 +49,8 @@ def write_pages(pages: Path) -> list[str]:
     written, places = [], {}
     for room in rooms():
         short = room.__name__.removeprefix("fsplaplace.")
-        names = public_names(room)
+        # What is called comes before what it takes and returns.
+        names = sorted(public_names(room), key=lambda name, room=room: inspect.isclass(getattr(room, name)))
         about = inspect.cleandoc(room.__doc__ or "").split("\n\n")[0]
         body = [f"# fsplaplace.{short}", about, *(_entry(room, name) for name in names)]
         (pages / f"{short}.md").write_text("\n\n".join(body) + "\n", encoding="utf-8")

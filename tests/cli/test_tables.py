@@ -8,7 +8,7 @@ import pytest
 from fsplaplace.cli._columns import Column, encode, learn_column
 from fsplaplace.cli._kernel import kernel_text
 from fsplaplace.cli._reading import read_text_table
-from fsplaplace.cli._tables import Wanted, _columns, _held_out, estimator
+from fsplaplace.cli._tables import Wanted, _columns, _complete, _held_out, estimator
 from fsplaplace.estimators import FSPRegressor, read_kernel
 
 PLAIN = "x,y\n1.5,2\n-3,4e1\n.5,6\n"
@@ -187,6 +187,24 @@ def test_features_and_drop_choose_the_inputs(tmp_path):
     ):
         with pytest.raises(ValueError, match=words):
             names(**options)
+
+
+def test_rows_with_gaps_are_dropped_only_if_asked_and_counted(tmp_path):
+    table = read(
+        tmp_path,
+        "when,a,kind,unused,y\n2020-01,1,none,,1\n2020-02,NA,red,5,2\n,3,none,6,?\n2020-04,4,,7,4\n2020-05,5,red,,5\n",
+    )
+    used = Wanted("y", drop=["unused"])
+    with pytest.raises(
+        ValueError, match=r"row 3 has no value in column 'a' \(3 of 5 rows have gaps\); .* --drop-missing"
+    ):
+        _complete(table, used)
+    whole, said = _complete(table, used._replace(drop_missing=True))
+    # "none" is a category among texts, and what a column holds that is not used does not matter.
+    assert whole.cells == [table.cells[0], table.cells[4]]
+    assert whole.lines == [2, 6]
+    assert said == ["3 rows left out for lack of a value ('when' 1, 'a' 1, 'kind' 1, 'y' 1)"]
+    assert _complete(whole, used) == (whole, [])
 
 
 def test_the_last_rows_are_the_latest_ones():

@@ -11,12 +11,18 @@ def result(preset="cpu", value=3.5):
     return {
         "name": "mauna-loa", "title": "CO2 <forecast>", "place": "Table 1", "preset": preset, "settings": {"steps": 1},
         "seeds": 2, "versions": {"python": "3"}, "machine": "2 cores", "seconds": 4.0, "verdict": f"MSE {value}",
-        "scores": {"mse": ["MSE", "{:.2f}", "lower"]}, "counterparts": {"ours": "FSP-Laplace"},
+        "scores": {"mse": ["MSE |e|", "{:.2f}", "lower"]},
+        "counterparts": {"FSP-Laplace, new": "FSP-Laplace", "FSP-Laplace, old": "FSP-Laplace", "GP": "GP"},
         "summary": [
-            {"task": "t", "method": "ours", "scores": {"mse": {"mean": value, "error": 0.25, "seeds": 2}}},
+            {"task": "t", "method": "FSP-Laplace, new", "scores": {"mse": {"mean": value, "error": 0.25, "seeds": 2}}},
+            {"task": "t", "method": "FSP-Laplace, old", "scores": {"mse": {"mean": 77.0, "error": 0.0, "seeds": 1}}},
+            {"task": "t", "method": "GP", "scores": {"mse": {"mean": 22.0, "error": 0.0, "seeds": 1}}},
             {"task": "t", "method": "other", "scores": {"mse": {"mean": 9.0, "error": 0.0, "seeds": 1}}},
         ],
-        "published": [{"task": "t", "method": "FSP-Laplace", "score": "mse", "mean": 8.9, "error": 1.15}],
+        "published": [
+            {"task": "t", "method": "FSP-Laplace", "score": "mse", "mean": 8.9, "error": 1.15},
+            {"task": "t", "method": "GP", "score": "mse", "mean": 35.66, "error": 0.0},
+        ],
         "notes": ["not the same split"], "choices": {"t--ours--seed0": {"noise": 0.19}}, "rows": [], "figures": ["a.png"],
     }  # fmt: skip
 
@@ -29,8 +35,17 @@ def test_ours_stand_beside_the_papers_with_their_budget(tmp_path):
     write_record(tmp_path / "mauna-loa-cpu.json", RESULT, result())
     (tmp_path / "a.png").write_bytes(b"\x89PNG")
     index, page = pages(tmp_path)
-    assert "| t | **FSP-Laplace, paper** | **8.90** ± 1.15 |" in index
-    assert "|  | ours<small>1 steps</small> | 3.50 ± 0.25 |" in page
+    table = [
+        r"MSE \|e\| ↓:",
+        "",
+        "|  | FSP-Laplace | GP |",
+        "|---|---|---|",
+        "| **paper** | **8.90** ± 1.15 | **35.66** |",
+        "| ours, new<small>1 steps</small> | 3.50 ± 0.25 | 22.00 |",
+        "| ours, old<small>1 steps</small> | 77.00 | – |",
+    ]
+    assert "\n".join(table) in index
+    assert "\n".join(table) in page
     assert "CO2 &lt;forecast&gt;" in index
     assert "not the same split" in page
     assert (tmp_path / "report/a.png").read_bytes() == b"\x89PNG"
@@ -61,3 +76,13 @@ def test_a_half_written_result_is_named_and_not_read(tmp_path):
     (tmp_path / "mauna-loa-cpu.json").unlink()
     with pytest.raises(ValueError, match="no result"):
         write_report(tmp_path, tmp_path / "report")
+
+
+def test_the_paper_s_tables_come_first_and_those_not_run_are_printed_without_ours(tmp_path):
+    write_record(tmp_path / "mauna-loa-cpu.json", RESULT, result())
+    index = pages(tmp_path)[0]
+    places = [index.index(title) for title in ("## The paper's tables", "[CO2", "### Regression tables", "## The paper's figures", "### Sine")]  # fmt: skip
+    assert places == sorted(places)
+    assert "| **boston, paper** | **-0.641** ± 0.084 |" in index
+    # A link to a page that is not there would lead nowhere.
+    assert "](uci.md)" not in index

@@ -47,6 +47,26 @@ def test_predict_under_jit_and_vmap_equals_eager(x64, posterior):
     np.testing.assert_allclose(batched.reshape(9, 2), eager.variance, atol=1e-12)
 
 
+def test_the_mean_alone_is_that_of_predict_and_the_network_s_own_takes_no_features(x64, posterior):
+    likelihood = fsp.likelihoods.Gaussian([0.1, 0.3])
+    model = posterior.model
+    own, paper = fit(likelihood, Y, model=model, mean="network"), fit(likelihood, Y, model=model, form="precision")
+    far = np.concatenate([TEST, 5 * TEST])
+    for each in (posterior, own, paper, own.condition(TEST[:2], Y[:2]), paper.condition(TEST[:2], Y[:2])):
+        whole, mean = each.predict(far), each.predict(far, variance=False)
+        for name in ("mean", "map", "outside"):
+            np.testing.assert_allclose(getattr(mean, name), getattr(whole, name), atol=1e-12)
+    slope = fsp.operators.partial(0)
+    wanted = own.predict(TEST, of=slope).mean
+    np.testing.assert_allclose(own.predict(TEST, of=slope, variance=False).mean, wanted, atol=1e-12)
+
+    def work(variance: bool) -> float:
+        program = jax.jit(lambda x: own.predict(x, variance=variance)).lower(jnp.asarray(far)).compile()
+        return program.cost_analysis()["flops"]
+
+    assert work(False) < 0.2 * work(True)
+
+
 def test_gradients_in_x_equal_finite_differences(x64, posterior):
     @jax.jit
     def score(x):

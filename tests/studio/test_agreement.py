@@ -11,6 +11,8 @@ import pytest
 from studio.cases import all_cases, python_numbers
 
 import fsplaplace
+from fsplaplace.cli._columns import Column
+from fsplaplace.cli._reading import read_text_table
 from fsplaplace.host import in_float64
 
 PAGE = Path(fsplaplace.__file__).parent / "studio" / "page"
@@ -34,6 +36,23 @@ def answers(tmp_path_factory) -> dict[str, dict]:
     done = subprocess.run([node(), str(script), str(PAGE), str(asked)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return dict(zip(CASES, json.loads(done.stdout), strict=True))
+
+
+def test_dates_are_the_years_of_the_command_line(tmp_path):
+    """Months, days, times, zones, leap days; what is no date is a gap."""
+    dates = ["2018-01", "2018-02-28", "2020-02-29", "1901-12-31T23:59:59.5", "2024-06-01 12:30", "2024-06-01T12:30Z", "2024-06-01T12:30+05:30", "2024-06-01T12:30:15,25-0800"]  # fmt: skip
+    faulty = ["2021-02-31", "2021-13-01", "21-01-01", "2021/01/01", "2021-01-01T25:00", "", "soon"]
+    table = tmp_path / "t.csv"
+    table.write_text("when,y\n" + "".join(f'"{cell}",1\n' for cell in dates))
+    ours = Column("when", "date").numbers(read_text_table(table))[:, 0]
+    table.write_text("when,y\n" + "".join(f'"{cell}",1\n' for cell in dates + faulty))
+    script = """const { readTable } = await import(process.argv[1]); const { readFileSync } = await import("node:fs");
+        const [when] = readTable(readFileSync(process.argv[2], "utf8"), "t.csv").columns; console.log(JSON.stringify([when.unit, [...when.values]]));"""
+    command = [node(), "--input-type=module", "-e", script, (PAGE / "table.mjs").as_uri(), str(table)]
+    unit, theirs = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert unit == "years"
+    np.testing.assert_allclose(theirs[: len(dates)], ours, rtol=0, atol=1e-9)
+    assert theirs[len(dates) :] == [None] * len(faulty)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -238,6 +238,35 @@ def test_copy_puts_python_and_the_command_on_the_clipboard(page):
     np.testing.assert_allclose(built.gram(x), names["prior"].gram(x), rtol=1e-5)
 
 
+def test_a_table_with_dates_and_gaps_is_shown_in_years_and_the_command_fits_it(page):
+    rows = [(f"20{10 + k // 12}-{k % 12 + 1:02d}-15", 70 + k % 5, 200 + 30 * np.sin(k / 2)) for k in range(60)]
+    drop(
+        page,
+        "date,town,rain,level\n"
+        + "".join(f"{d},Ulm,{'' if k == 7 else r},{y:.2f}\n" for k, (d, r, y) in enumerate(rows)),
+    )
+    assert page.run("studio.read().inputs") == ["date", "rain"]
+    assert "column “date” holds dates" in text(page, "data-body")
+    assert "in years" in text(page, "slots")
+    assert '"date" in years' in text(page, "python")
+    assert "length scales of several inputs" in text(page, "command-note")
+    # A date cannot be predicted.
+    assert page.run("[...document.getElementById('target-0').options].map(({value}) => value)") == ["rain", "level"]
+    choose(page, "kind-terms-0-0", "RBF")
+    choose(page, "times-terms-0", "Periodic")
+    click(page, "input-terms-0-1-1")
+    assert text(page, "command-note") == ""
+    words = shlex.split(text(page, "command"))
+    assert words[3:8] == ["--target", "level", "--features", "date,rain", "--drop-missing"]
+    # The command's kernel in the units of `fit`, which standardises, is the page's.
+    names: dict = {}
+    exec(text(page, "python"), names)
+    std, size = np.array([1.4, 2.5]), 21.0
+    built = kernel_by_name(words[-1], 2, ard=True, columns=Columns(("date", "rain"), std, size))
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(7, 2)))
+    np.testing.assert_allclose(size**2 * Prior(built).gram(x), names["prior"].gram(x * std), rtol=1e-4, atol=1e-2)
+
+
 def test_the_command_writes_every_sum_and_product_that_fit_can_read(page):
     choose(page, "example", "3")
     click(page, "input-terms-0-0-2")
@@ -448,12 +477,3 @@ def test_the_command_writes_a_page_that_opens_with_its_table(browser, folder):
     assert "0 columns of numbers" in text(browser, "messages")
     assert text(browser, "formula") == "Matern52"
     assert browser.errors == []
-    # A target that holds text is said, and the page works with another.
-    write_studio(folder / "t.html", folder / "data.csv", target="town")
-    browser.open((folder / "t.html").resolve().as_uri())
-    assert "“town” is no column of numbers" in text(browser, "messages")
-    assert browser.run("studio.read().targets") == ["level"]
-    (folder / "words.csv").write_text("a,b\nx,y\nz,w\n")
-    browser.open(write_studio(folder / "w.html", folder / "words.csv").resolve().as_uri())
-    assert "0 columns of numbers" in text(browser, "messages")
-    assert text(browser, "formula") == "Matern52"

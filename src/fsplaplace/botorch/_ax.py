@@ -4,7 +4,7 @@ from fsplaplace.botorch._model import FSPModel
 
 
 def register_with_ax() -> None:
-    """Tell Ax how to fit `FSPModel`: once, before it is used as `botorch_model_class`. Needs `pip install ax-platform`.
+    """Tell Ax how to fit `FSPModel`: once, before it is used as `botorch_model_class`. Needs `fsplaplace[ax]`.
 
     The constructor fits already. Ax then loads the state of the last model and asks for a fit from there, `FSPModel.refit`;
     for cross-validation it loads the state and asks for none.
@@ -16,7 +16,7 @@ def register_with_ax() -> None:
     try:
         from ax.generators.torch.botorch_modular.utils import fit_botorch_model  # pyright: ignore[reportMissingImports]
     except ImportError as error:
-        raise ImportError("register_with_ax needs Ax 1.0 or newer; pip install ax-platform") from error
+        raise ImportError("register_with_ax needs Ax; install fsplaplace[ax]") from error
 
     @fit_botorch_model.register(FSPModel)
     def _fit(model: FSPModel, mll_class: type, mll_options: dict | None = None) -> None:

@@ -166,6 +166,9 @@ def fit(
     ] = None,
     drop: Annotated[list[str] | None, typer.Option(help="Columns to leave out.")] = None,
     categorical: Annotated[list[str] | None, typer.Option(help="Columns of codes that are names, not numbers.")] = None,
+    drop_missing: Annotated[
+        bool, typer.Option("--drop-missing", help="Leave out rows that lack a value in a column that is used.")
+    ] = False,
     kernel: Annotated[
         str | None,
         typer.Option(
@@ -202,8 +205,8 @@ def fit(
         from fsplaplace.cli import _tables
 
         wanted = _tables.Wanted(
-            target, features or (), drop or (), categorical or (), kernel, period, test.value, test_fraction, effort, steps, seed,
-            quiet,
+            target, features or (), drop or (), categorical or (), drop_missing, kernel, period, test.value, test_fraction, effort,
+            steps, seed, quiet,
         )  # fmt: skip
         _tables.fit_table(table, out, wanted)
 

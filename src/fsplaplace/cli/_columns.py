@@ -106,6 +106,14 @@ def learn_column(table: TextTable, name: str, *, categorical: bool = False) -> C
     return Column(name, "category", categories)
 
 
+def missing(table: TextTable, name: str, *, categorical: bool = False) -> Bool[np.ndarray, " n"]:
+    """Rows without a value: an empty cell, or a word for it where the others are numbers or dates ("none" may be a category)."""
+    cells = table.column(name)
+    there = [cell for cell in cells if cell.lower() not in _MISSING]
+    text = categorical or not (any(number(cell) is not None for cell in there) or all(map(_DATE.fullmatch, there)))
+    return np.array([cell == "" if text else cell.lower() in _MISSING for cell in cells])
+
+
 def target_numbers(table: TextTable, name: str) -> Float[np.ndarray, " n"]:
     """The column to predict."""
     return np.array([_number(table, name, row) for row in range(len(table.cells))])

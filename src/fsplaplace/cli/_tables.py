@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float
 
 from fsplaplace import metrics
 from fsplaplace.arguments import check_finite
-from fsplaplace.cli._columns import Column, encode, learn_column, target_numbers
+from fsplaplace.cli._columns import Column, encode, learn_column, missing, target_numbers
 from fsplaplace.cli._figure import Fit, write_figure
 from fsplaplace.cli._kernel import kernel_text
 from fsplaplace.cli._reading import TextTable, read_text_table
@@ -35,6 +35,7 @@ class Wanted(NamedTuple):
         features: inputs; all other columns if there are none.
         drop: columns to leave out.
         categorical: columns of codes that are names, not numbers.
+        drop_missing: leave out rows that lack a value in a column that is used.
         kernel: see `kernel_text`; the estimator's if None.
         period: see `kernel_text`.
         test: which rows are held out, the last or random ones.
@@ -49,6 +50,7 @@ class Wanted(NamedTuple):
     features: Sequence[str] = ()
     drop: Sequence[str] = ()
     categorical: Sequence[str] = ()
+    drop_missing: bool = False
     kernel: str | None = None
     period: str | None = None
     test: Literal["random", "last"] = "random"
@@ -61,18 +63,21 @@ class Wanted(NamedTuple):
 
 def fit_table(path: Path, out: Path, wanted: Wanted) -> None:
     """Fit, score on held-out rows, and write `predictions.csv`, `fit.png`, and the model."""
-    table = read_text_table(path)
+    table, left_out = _complete(read_text_table(path), wanted)
     columns = _columns(table, wanted)
     y, X = target_numbers(table, wanted.target), encode(table, columns)
     if len(table.cells) < _FEWEST_ROWS:
-        raise ValueError(f"{path} has {len(table.cells)} row(s); pass at least {_FEWEST_ROWS} to fit and score")
+        raise ValueError(
+            f"{path} has {len(table.cells)} row(s){' without gaps' if left_out else ''}; pass at least {_FEWEST_ROWS} to fit and "
+            "score"
+        )
     model = estimator(wanted, columns)
     if out.exists() and not out.is_dir():
         raise NotADirectoryError(f"--out is {out}, which is a file; pass a directory")
     out.mkdir(parents=True, exist_ok=True)
     check_target(out / "model.json")
     held_out, how = _held_out(X, columns, wanted)
-    for note in [*table.notes, *_said(columns), how, f"kernel: {model.kernel}"]:
+    for note in [*table.notes, *left_out, *_said(columns), how, f"kernel: {model.kernel}"]:
         print(note)
     noise = _fit(model, columns, X[~held_out], y[~held_out])
 
@@ -165,8 +170,34 @@ def predict_table(model: Path, path: Path, out: Path) -> None:
     print(f"wrote {len(mean)} predictions of {described['target']!r} to {out}")
 
 
+def _complete(table: TextTable, wanted: Wanted) -> tuple[TextTable, list[str]]:
+    """The rows that have a value in each column that is used, and in words how many have not; an error unless they may be dropped."""
+    inputs, categorical = _inputs(table, wanted)
+    gaps = {name: missing(table, name, categorical=name in categorical) for name in [*inputs, wanted.target]}
+    incomplete = np.any(list(gaps.values()), axis=0)
+    if not incomplete.any():
+        return table, []
+    first = int(np.argmax(incomplete))
+    column = next(name for name, rows in gaps.items() if rows[first])
+    if not wanted.drop_missing:
+        raise ValueError(
+            f"{table.path}: row {table.lines[first]} has no value in column {column!r} ({int(incomplete.sum())} of "
+            f"{len(table.cells)} rows have gaps); fill them, or pass --drop-missing"
+        )
+    kept = np.flatnonzero(~incomplete)
+    counts = ", ".join(f"{name!r} {int(rows.sum())}" for name, rows in gaps.items() if rows.any())
+    whole = table._replace(cells=[table.cells[row] for row in kept], lines=[table.lines[row] for row in kept])
+    return whole, [f"{int(incomplete.sum())} rows left out for lack of a value ({counts})"]
+
+
 def _columns(table: TextTable, wanted: Wanted) -> tuple[Column, ...]:
-    """The inputs, in the order of the table or of --features."""
+    """What the inputs become."""
+    inputs, categorical = _inputs(table, wanted)
+    return tuple(learn_column(table, name, categorical=name in categorical) for name in inputs)
+
+
+def _inputs(table: TextTable, wanted: Wanted) -> tuple[list[str], list[str]]:
+    """The inputs, in the order of the table or of --features, and those that hold codes."""
     features, drop, categorical = (
         _listed(table, names, option)
         for names, option in (
@@ -182,7 +213,7 @@ def _columns(table: TextTable, wanted: Wanted) -> tuple[Column, ...]:
         raise ValueError(f"{table.path} has the target {wanted.target!r} and no other column to predict it from")
     if unused := [name for name in categorical if name not in chosen]:
         raise ValueError(f"--categorical names {unused[0]!r}, which is no input; the inputs are {', '.join(chosen)}")
-    return tuple(learn_column(table, name, categorical=name in categorical) for name in chosen)
+    return chosen, categorical
 
 
 def _listed(table: TextTable, names: Sequence[str], option: str) -> list[str]:

@@ -67,7 +67,8 @@ def kernel_by_name(
 ) -> AbstractKernel:
     r"""The kernel itself, or the one of this name or text for standardised inputs.
 
-    Parameters that the text states are kept, in the units of the columns; others start at unit variance and length scales
+    Parameters that the text states are kept, in the units of the columns (a variance in the target's squared, but for the later
+    factors of a product, which have no unit); others start at unit variance and length scales
     $\sqrt d$, one per input where `ard`, and are fitted.
 
     Args:
@@ -91,7 +92,11 @@ def _built(expression: Expression, columns: Columns, ard: bool) -> AbstractKerne
         case Sum(terms):
             return SumKernel(kernels=tuple(_built(term, columns, ard) for term in terms))
         case Product(factors):
-            return ProductKernel(kernels=tuple(_built(factor, columns, ard) for factor in factors))
+            # A product has the units of the target once: those of its first factor.
+            first, *others = factors
+            unitless = columns._replace(target_std=1.0)
+            built = (_built(first, columns, ard), *(_built(factor, unitless, ard) for factor in others))
+            return ProductKernel(kernels=built)
         case Single():
             return _single(expression, columns, ard)
 

@@ -75,6 +75,7 @@ class Experiment(abc.ABC):
         counterparts: our row -> the method of the paper's table it is compared with.
         published: the paper's numbers.
         notes: what is not comparable, and why.
+        difference: what explains that our numbers are not the paper's, as far as it is known.
         captions: name of a figure -> what it shows, in words.
     """
 
@@ -86,6 +87,7 @@ class Experiment(abc.ABC):
     counterparts: ClassVar[dict[str, str]] = {}
     published: ClassVar[tuple[Published, ...]] = ()
     notes: ClassVar[tuple[str, ...]] = ()
+    difference: ClassVar[str] = ""
     captions: ClassVar[dict[str, str]] = {}
 
     @abc.abstractmethod

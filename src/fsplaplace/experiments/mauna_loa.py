@@ -97,7 +97,7 @@ def choose_mean(task: Task) -> tuple[dict[str, dict], str]:
     n = task.num_train
     time, y = task.time[:n], task.y[:n, 0]
     noise = NOISE / task.ppm
-    gram = np.asarray(fsp.Prior(_kernel(task)).gram(jnp.asarray(task.X[:n]))[0], dtype=float)
+    gram = np.asarray(fsp.Prior(kernel(task)).gram(jnp.asarray(task.X[:n]))[0], dtype=float)
     found = {}
     with one_blas_thread():
         root = np.linalg.cholesky(gram + noise**2 * np.eye(n))
@@ -179,7 +179,7 @@ class MaunaLoa(Experiment):
         candidates, preferred = choose_mean(task)
         slope = jnp.asarray(candidates["linear"]["coefficients"])
         mean = Linear(jnp.asarray([slope[1], 0.0, 0.0]), slope[0]) if cell.task == _LINEAR else None
-        prior = fsp.Prior(_kernel(task), mean=mean)
+        prior = fsp.Prior(kernel(task), mean=mean)
         likelihood = fsp.likelihoods.Gaussian(NOISE / task.ppm)
         lower, upper = task.bounds
         context = SeasonalContext(lower, upper, task.origin, task.years)
@@ -192,7 +192,7 @@ class MaunaLoa(Experiment):
             "mean_preferred": preferred,
         }
         if cell.method == "FSP-Laplace":
-            network = fsp.mlp([50, 50], prior=fsp.Prior(_feature_kernel(task)), context=context, key=network_key)
+            network = fsp.mlp([50, 50], prior=fsp.Prior(feature_kernel(task)), context=context, key=network_key)
             grid = np.asarray(task.features(jnp.linspace(lower, upper, int(settings["context"]))))
             covariance, precision, note = fit_fsp(
                 fsp.as_model(network), prior, likelihood, X[:n], task.y[:n], context=context,
@@ -256,9 +256,11 @@ class MaunaLoa(Experiment):
                 axis.plot(years, values, ".", color=_figures.GREY, ms=1.5, label="observed")
                 axis.plot(years, centre, color=_figures.RED, lw=0.7, label="mean")
                 axis.axvline(curve["first_test_year"], color="black", lw=0.6, ls=":")
-            forecast.set(title=f"{cell.method}, {cell.task}", xlabel="year", ylabel="CO2, ppm", ylim=(320, 440))
+            forecast.set_title(f"{cell.method}, {cell.task}", fontsize=8)
+            residual.set_title("observed less predicted", fontsize=8)
+            forecast.set(xlabel="year", ylabel="CO2, ppm", ylim=(320, 440))
             reach = 1.1 * max(np.max(np.abs(observed - mean)), 2 * np.max(std))
-            residual.set(title="observed less predicted", xlabel="year", ylabel="ppm", ylim=(-reach, reach))
+            residual.set(xlabel="year", ylabel="ppm", ylim=(-reach, reach))
         axes[0].legend(loc="upper left", fontsize=7, frameon=False)
         return {"forecast": figure}
 
@@ -280,11 +282,11 @@ def _features(time, origin, years):
     return jnp.stack([time, jnp.sin(angle), jnp.cos(angle)], axis=1)
 
 
-def _kernel(task: Task) -> AbstractKernel:
+def kernel(task: Task) -> AbstractKernel:
     return mauna_loa_kernel(scale=task.ppm, time_scale=task.years)
 
 
-def _feature_kernel(task: Task) -> AbstractKernel:
+def feature_kernel(task: Task) -> AbstractKernel:
     """The same kernel as a function of the three features, where its periodic factor is an RBF on the circle."""
 
     def smooth(amplitude, length, columns):

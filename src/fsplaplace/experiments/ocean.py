@@ -203,13 +203,13 @@ class Ocean(Experiment):
         return Outcome(rows, choices, curves)
 
     captions = {  # noqa: RUF012
-        "fields": "Velocities on the test grid (every second arrow), the mean from 20 readings (red), the norm of its standard "
+        "fields": "Velocities on the test grid (every second arrow) and the mean from 20 readings (red), the norm of its standard "
         "deviation and the squared error, one colour scale for each column. Velocities are in the unit of the files.",
     }
 
     def figures(self, outcomes, settings):
         drawn = {cell: outcome.curves for cell, outcome in outcomes.items() if outcome.curves}
-        figure, axes = _figures.panels(4 * len(drawn), columns=4, width=3.4, height=2.1)
+        figure, axes = _figures.panels(3 * len(drawn), columns=3, width=3.3, height=2.2)
         levels = {
             name: np.linspace(0.0, max(np.max(curve[name]) for curve in drawn.values()), 13)
             for name in ("std", "squared_error")
@@ -219,19 +219,18 @@ class Ocean(Experiment):
             # Every second arrow of every second row of the grid.
             longitudes, latitudes = (np.unique(position[:, axis], return_inverse=True)[1] for axis in (0, 1))
             shown = (longitudes % 2 == 0) & (latitudes % 2 == 0)
-            test, mean, spread, error = axes[4 * row : 4 * row + 4]
-            for axis, name, title in ((test, "observed", "test field"), (mean, "mean", "mean")):
-                arrows = np.asarray(curve[name])[shown]
-                axis.quiver(*position[shown].T, *arrows.T, color="black", scale=9, width=0.005)
-                axis.quiver(*readings.T, color=_figures.RED, scale=9, width=0.007)
-                axis.set_title(f"{cell.method}: {title}, readings red", fontsize=7)
+            arrows, spread, error = axes[3 * row : 3 * row + 3]
+            for name, colour, width in (("observed", _figures.BLUE, 0.006), ("mean", "black", 0.004)):
+                arrows.quiver(*position[shown].T, *np.asarray(curve[name])[shown].T, color=colour, scale=9, width=width)
+            arrows.quiver(*readings.T, color=_figures.RED, scale=9, width=0.008)
+            arrows.set_title(f"{cell.method}: test blue, mean black", fontsize=8)
             for axis, name, title in ((spread, "std", "norm of the std"), (error, "squared_error", "squared error")):
                 east, north = position.T
                 image = axis.tricontourf(east, north, np.asarray(curve[name]), levels=levels[name], cmap="viridis")
-                figure.colorbar(image, ax=axis, format="%.2f", ticks=levels[name][::4]).ax.tick_params(labelsize=6)
+                figure.colorbar(image, ax=axis, format="%.2f", ticks=levels[name][::4]).ax.tick_params(labelsize=7)
                 axis.plot(*readings[:, :2].T, ".", color=_figures.RED, ms=3)
-                axis.set_title(f"{cell.method}: {title}", fontsize=7)
-            for axis in (test, mean, spread, error):
+                axis.set_title(f"{cell.method}: {title}", fontsize=8)
+            for axis in (arrows, spread, error):
                 axis.set(xlabel="longitude, degrees", ylabel="latitude, degrees")
         return {"fields": figure}
 

@@ -67,17 +67,37 @@ def _read(results: Path) -> tuple[dict[str, list[dict[str, Any]]], list[str]]:
 
 
 def _index(found: dict[str, list[dict[str, Any]]], refused: list[str]) -> str:
-    parts = [_INDEX]
-    parts += [f"**Not read:** {_text(line)}" for line in refused]
-    for name, presets in found.items():
-        parts.append(f"## [{_text(presets[0]['title'])}]({name}.md)")
-        parts.append(
-            f"{_text(presets[0]['place'])}. Command: `fsplaplace reproduce {name} --preset {presets[0]['preset']}`."
-        )
-        parts += [_paper_table(presets)] if presets[0]["published"] else []
-        parts += [f"- {_budget(result)}: {_text(_verdict(result))}" for result in presets]
+    """The paper's tables first, then what it shows as figures, then what is not in it."""
+    parts = [_INDEX, *(f"**Not read:** {_text(line)}" for line in refused)]
+    sections: dict[str, list[str]] = {"The paper's tables": [], "The paper's figures": [], "Not in the paper": []}
+    # Tables of the text before those of the appendix.
+    known = dict.fromkeys((*names(), *found))
+    for name in sorted(known, key=lambda name: name in names() and get(name).place.startswith("Appendix")):
+        presets = found.get(name) or [_not_run(name)]
+        printed, ran = bool(presets[0]["published"]), bool(presets[0]["summary"])
+        outside = presets[0]["place"].startswith("not in the paper")
+        section = sections[list(sections)[0 if printed else 2 if outside else 1]]
+        title, command = _text(presets[0]["title"]), f"`fsplaplace reproduce {name} --preset {presets[0]['preset']}`"
+        section.append(f"### [{title}]({name}.md)" if ran else f"### {title}")
+        missing = "" if ran else f" Not run to the end yet{': the numbers are the paper’s alone' if printed else ''}."
+        place = presets[0]["place"]
+        section.append(f"{_text(place[0].upper() + place[1:])}. Command: {command}.{missing}")
+        section += [_paper_tables(presets)] if printed else []
+        section += _difference(name) if ran else []
+        section += ["\n".join(f"- {_budget(result)}: {_text(_verdict(result))}" for result in presets)] if ran else []
+    for title, section in sections.items():
+        parts += [f"## {title}", *section] if section else []
     parts.append(f"Made by fsplaplace {__version__} from its result files alone.")
     return "\n\n".join(parts) + "\n"
+
+
+def _not_run(name: str) -> dict[str, Any]:
+    """An experiment without a result: what the paper prints of it."""
+    experiment = get(name)
+    return {
+        "title": experiment.title, "place": experiment.place, "preset": "cpu", "scores": experiment.scores, "summary": [],
+        "counterparts": experiment.counterparts, "published": [number.as_dict() for number in experiment.published],
+    }  # fmt: skip
 
 
 def _page(presets: list[dict[str, Any]], directory: Path, pages: Path) -> str:
@@ -85,7 +105,7 @@ def _page(presets: list[dict[str, Any]], directory: Path, pages: Path) -> str:
     parts = [f"# {_text(first['title'])}", f"{_text(first['place'])}."]
     parts.append("\n".join(f"- {_budget(result)}: {_text(_verdict(result))}" for result in presets))
     if first["published"]:
-        parts += ["## The paper's table, ours beside it", _paper_table(presets)]
+        parts += ["## The paper's numbers, ours below them", _paper_tables(presets), *_difference(first["name"])]
     parts += ["## All scores", _KEY]
     for task in dict.fromkeys(row["task"] for result in presets for row in result["summary"]):
         parts += [f"### {_text(task)}", _score_table(presets, task)]
@@ -104,29 +124,52 @@ def _page(presets: list[dict[str, Any]], directory: Path, pages: Path) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _paper_table(presets: list[dict[str, Any]]) -> str:
-    """Every number that the paper prints, and our rows that stand for it, with their training steps."""
+def _paper_tables(presets: list[dict[str, Any]]) -> str:
+    """A table for each score with the paper's columns: its methods; below each of its rows ours, with their training steps."""
     first = presets[0]
-    tasks = list(dict.fromkeys(printed["task"] for printed in first["published"]))
-    scores = list(dict.fromkeys(printed["score"] for printed in first["published"]))
-    paper = {(p["task"], p["method"], p["score"]): p for p in first["published"]}
-    lines = [["task", "method", *(f"{first['scores'][name][0]}{_arrow(first['scores'][name][2])}" for name in scores)]]
-    for task in tasks:
-        for method in dict.fromkeys(p["method"] for p in first["published"] if p["task"] == task):
-            printed = [_printed(paper.get((task, method, name)), first["scores"][name][1]) for name in scores]
-            lines.append([_text(task), f"**{_text(method)}, paper**", *printed])
-            ours = [
-                (result, row)
-                for result in presets
-                for row in result["summary"]
-                if row["task"] == task and result["counterparts"].get(row["method"]) == method
-            ]
-            for result, row in ours:
-                cells = [_number(row, name, first["scores"][name][1]) for name in scores]
-                lines.append(["", f"{_text(row['method'])}{_steps(result, row['method'])}", *cells])
-            if not ours:
-                lines.append(["", "not run here", *("–" for _ in scores)])
-    return _table(lines)
+    printed = {(p["task"], p["method"], p["score"]): p for p in first["published"]}
+    scores, methods = (list(dict.fromkeys(p[name] for p in first["published"])) for name in ("score", "method"))
+    # Where we have several ways to do what the paper prints once, its row is printed once, too.
+    rows: dict[str, list[str]] = {}
+    for task in dict.fromkeys(p["task"] for p in first["published"]):
+        values = [(p["mean"], p["error"]) for p in first["published"] if p["task"] == task]
+        rows.setdefault(json.dumps(values), []).append(task)
+    parts = []
+    for score in scores:
+        label, form, better = first["scores"][score]
+        lines = [["", *map(_text, methods)]]
+        for tasks in rows.values():
+            name = "" if len(rows) == 1 else f"{_text(tasks[0])}, "
+            lines.append([f"**{name}paper**", *(_printed(printed.get((tasks[0], m, score)), form) for m in methods)])
+            for result in presets:
+                for task in tasks:
+                    lines += _our_lines(result, task, len(tasks) > 1, score, form, methods)
+        title = f"{_text(label)}{_arrow(better)}"
+        parts.append(f"{title[0].upper()}{title[1:]}:\n\n{_table(lines)}")
+    return "\n\n".join(parts)
+
+
+def _our_lines(
+    result: dict[str, Any], task: str, name_task: bool, score: str, form: str, methods: list[str]
+) -> list[list[str]]:
+    """Our rows for one of the paper's: one for each way to run a method, the only way of others in the first of them."""
+    ours: dict[str, list[dict[str, Any]]] = {method: [] for method in methods}
+    for row in result["summary"]:
+        if row["task"] == task and (method := result["counterparts"].get(row["method"])) in ours:
+            ours[method].append(row)
+    lines = []
+    for number in range(max(map(len, ours.values()))):
+        at = {method: rows[number] for method, rows in ours.items() if number < len(rows)}
+        ways = [row["method"].removeprefix(f"{method}, ") for method, row in at.items() if row["method"] != method]
+        label = ", ".join(["ours", *([task] if name_task else []), *ways[:1]])
+        cells = [_number(at[m], score, form) + _own_steps(result, m) if m in at else "–" for m in methods]
+        lines.append([f"{_text(label)}{_steps(result, next(iter(at)))}", *cells])
+    return lines
+
+
+def _own_steps(result: dict[str, Any], method: str) -> str:
+    """The steps of a method that takes another number of them than its row says."""
+    return _steps(result, method) if method == "FVI" and "fvi_steps" in result["settings"] else ""
 
 
 def _score_table(presets: list[dict[str, Any]], task: str) -> str:
@@ -140,7 +183,7 @@ def _score_table(presets: list[dict[str, Any]], task: str) -> str:
         if any(name in row["scores"] for _, row in rows) and (not name.endswith("_standardised") or name in printed)
     ]
     best = {name: _best([row for _, row in rows], name, scores[name][2]) for name in shown}
-    lines = [["method", *(f"{scores[name][0]}{_arrow(scores[name][2])}" for name in shown)]]
+    lines = [["method", *(f"{_text(scores[name][0])}{_arrow(scores[name][2])}" for name in shown)]]
     for result, row in rows:
         cells = [_number(row, name, scores[name][1], best[name]) for name in shown]
         lines.append([f"{_text(row['method'])}{_steps(result, row['method'])}", *cells])
@@ -181,6 +224,12 @@ def _verdict(result: dict[str, Any]) -> str:
     return get(result["name"]).verdict(Summary(result["rows"]))
 
 
+def _difference(name: str) -> list[str]:
+    """What explains that our numbers are not the paper's, as the experiment knows it today."""
+    known = get(name).difference if name in names() else ""
+    return [f"**Where ours differ:** {_text(known)}"] if known else []
+
+
 def _budget(result: dict[str, Any]) -> str:
     steps = result["settings"].get("steps")
     seeds = f"{result['seeds']} seed{'s' if result['seeds'] > 1 else ''}"
@@ -203,7 +252,8 @@ def _figure(path: Path, pages: Path, result: dict[str, Any]) -> str:
     key = path.stem.removeprefix(f"{result['name']}-{result['preset']}-")
     known = get(result["name"]).captions if result["name"] in names() else {}
     caption = known.get(key, f"{result['title']}: {key.replace('-', ' ')}.")
-    return f"![{_text(caption)}]({path.name})\n\n*{_text(caption)} Preset {result['preset']}.*"
+    # A figure of many panels scrolls on a phone instead of shrinking.
+    return f"![{_text(caption)}]({path.name}){{ .wide }}\n\n*{_text(caption)} Preset {result['preset']}.*"
 
 
 def _settings(result: dict[str, Any]) -> str:
@@ -245,8 +295,8 @@ _KEY = "Mean ± standard error over seeds; the best of each column in bold; arro
 
 _INDEX = """# Results beside the paper
 
-The numbers that the paper prints, in bold, and ours below them. The method has three rows: the covariance form with its refined
-mean (this library's default), the same form with the network's own mean, and the paper's precision form. The number of training
-steps stands with each row: the preset `paper` takes the authors' number, `cpu` a number that two cores finish in minutes, and a
-bad row after few steps says little about its method.
+The paper's tables come first, each with all its rows and columns, the paper's numbers in bold and ours below them. FSP-Laplace has
+three rows of ours: the covariance form with its refined mean (this library's default), the same with the network's own mean, and the
+paper's precision form. The number of training steps stands with each row: the preset `paper` takes the authors' number, `cpu` one that
+two cores finish in minutes, and a bad row after few steps says little about its method.
 """

@@ -16,4 +16,5 @@ from fsplaplace.laplace._plan import Plan as Plan
 from fsplaplace.laplace._plan import plan as plan
 from fsplaplace.laplace._posterior import Posterior as Posterior
 from fsplaplace.laplace._predictive import Joint as Joint
+from fsplaplace.laplace._predictive import PredictedMean as PredictedMean
 from fsplaplace.laplace._predictive import Prediction as Prediction

@@ -54,6 +54,28 @@ class LinearModel(eqx.Module):
     refined: bool = eqx.field(static=True)
     missed_as_noise: bool = eqx.field(static=True)
 
+    @property
+    def mean_needs_features(self) -> bool:
+        """Whether the mean is scaled by what the features imply, so that it costs as much as the variance."""
+        return self.information is not None and (self.refined or self.later is not None)
+
+    def mean_at(self, x) -> Float[Array, "n q"]:
+        """The mean of `at`; one forward pass, and one tangent pass for later data of the precision form, unless `mean_needs_features`."""
+        if self.mean_needs_features:
+            return self.at(x, see_block(self, x)).mean
+        network = self.model(x)
+        if self.information is None and self.later is None:
+            return network
+        if self.information is None and self.later is not None:
+            shift = self.shift + self.later.step @ self.scale
+            return network + push_forward_block(self.model, x, shift[None])[:, :, 0]
+        return self._returning(x, network, self._correlation_with_region(x, network))
+
+    def _returning(self, x, network: Float[Array, "n q"], correlation: Float[Array, "n q"]) -> Float[Array, "n q"]:
+        """The network's own output, which is the prior's mean where nothing is known."""
+        mean = self.prior.mean_at(x)
+        return mean + correlation * (network - mean)
+
     def at(self, x, seen: "Seen") -> "Local":
         """The process at inputs, from what the network sees there."""
         network, moved, fitted = seen
@@ -78,26 +100,24 @@ class LinearModel(eqx.Module):
         if not self.missed_as_noise:
             seen_by_data = jnp.where(implied > 0, carried / jnp.where(implied > 0, implied, 1.0), 1.0)
             unexplained = unexplained * jnp.minimum(seen_by_data, 1.0)
-        mean = self.prior.mean_at(x)
-        if not self.refined:
-            # The network's own mean is moved only by data that came after it.
-            mean = mean + correlation * (network - mean)
+        # The network's own mean is moved only by data that came after it.
+        mean = self.prior.mean_at(x) if self.refined else self._returning(x, network, correlation)
         return Local(mean + shrink * moved, shrink[:, :, None] * features, unexplained + (stated - told))
 
-    def _correlation_with_region(self, x, stated: Float[Array, "n q"]) -> Float[Array, "n q"]:
+    def _correlation_with_region(self, x, like: Float[Array, "n q"]) -> Float[Array, "n q"]:
         r"""$\rho(x)$, the prior's correlation between an input and the nearest point of the box of the context points: 1 inside.
 
         Outside, the features are whatever the network's saturation makes of them. They may carry $\rho^2 k$ of the variance k, so
         that the prior returns with the distance as its kernel says. Of what operators see nothing is taken away.
         """
         if not isinstance(self.prior, Prior):
-            return jnp.ones_like(stated)
+            return jnp.ones_like(like)
         flat, points = (values.reshape(values.shape[0], -1) for values in (x, self.context_points))
         nearest = jnp.clip(flat, jnp.min(points, axis=0), jnp.max(points, axis=0))
         outside = jnp.any(nearest != flat, axis=1, keepdims=True)
         # Inside, any other point will do: the derivative of a distance of zero could be infinite.
         found = self.prior.correlation(flat, jnp.where(outside, nearest, flat + 1.0))
-        return jnp.where(outside, jnp.clip(found.astype(stated.dtype), 0.0, 1.0), 1.0)
+        return jnp.where(outside, jnp.clip(found.astype(like.dtype), 0.0, 1.0), 1.0)
 
     def noise_variance(self, local: "Local") -> Float[Array, "n t"] | None:
         """Variance of new targets around the function."""

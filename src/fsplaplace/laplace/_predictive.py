@@ -74,6 +74,20 @@ class Prediction(eqx.Module):
         return prediction_table(self)
 
 
+class PredictedMean(eqx.Module):
+    """The posterior's mean at n inputs, without its variance.
+
+    Attributes:
+        mean: as `Prediction.mean`, (n, q).
+        map: as `Prediction.map`, (n, q).
+        outside: as `Prediction.outside`, (n,).
+    """
+
+    mean: Float[Array, "n q"]
+    map: Float[Array, "n q"]
+    outside: Bool[Array, " n"] | None = None
+
+
 class Joint(eqx.Module):
     """Joint distribution of the function at sets of n inputs each.
 
@@ -138,10 +152,19 @@ def local_rows(linear: LinearModel, x) -> Local:
 @eqx.filter_jit
 def predict_seen(linear: LinearModel, x, seen: Seen) -> Prediction:
     local = linear.at(x, seen)
-    points, flat = (values.reshape(values.shape[0], -1) for values in (linear.context_points, x))
-    outside = jnp.any((flat < jnp.min(points, axis=0)) | (flat > jnp.max(points, axis=0)), axis=1)
     noise = linear.noise_variance(local)
-    return Prediction(local.mean, seen.network, local.variance, noise, local.unexplained, outside)
+    return Prediction(local.mean, seen.network, local.variance, noise, local.unexplained, _outside(linear, x))
+
+
+@eqx.filter_jit
+def mean_block(linear: LinearModel, x) -> PredictedMean:
+    return PredictedMean(linear.mean_at(x), linear.model(x), _outside(linear, x))
+
+
+def _outside(linear: LinearModel, x) -> Bool[Array, " n"]:
+    """Whether inputs lie outside the box of the context points."""
+    points, flat = (values.reshape(values.shape[0], -1) for values in (linear.context_points, x))
+    return jnp.any((flat < jnp.min(points, axis=0)) | (flat > jnp.max(points, axis=0)), axis=1)
 
 
 @eqx.filter_jit

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 import webbrowser
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from fsplaplace.studio._page import studio_page
 
 # Rows of a larger table that go into the page: all that it can draw. Evidence and posterior use 300 of them.
 MOST_ROWS = 2000
+# Comments and blank lines above the header; further down a cell may begin with the same mark.
+_COMMENTS = re.compile(r"^(?:[ \t]*(?:#[^\r\n]*)?(?:\r\n|\r|\n))+")
 
 
 @checked
@@ -66,7 +69,7 @@ def _given(table: Path, targets: list[str]) -> dict[str, Any]:
 
 
 def _rows(table: Path) -> list[list[str]]:
-    """The cells of all lines that are not blank, with commas, semicolons or tabs between them."""
+    """The cells of all lines below comments that are not blank, with commas, semicolons, tabs or bars between them."""
     if not table.is_file():
         raise FileNotFoundError(f"{table} does not exist; pass a CSV file")
     raw = table.read_bytes()
@@ -74,9 +77,10 @@ def _rows(table: Path) -> list[list[str]]:
         text = raw.decode("utf-16" if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"{table} is not UTF-8 text (byte {error.start}); save it as CSV in UTF-8") from error
-    first = text.lstrip().split("\n", 1)[0]
+    text = _COMMENTS.sub("", text)
+    first = text.split("\n", 1)[0]
     try:
-        lines = list(csv.reader(io.StringIO(text), delimiter=max(",;\t", key=first.count)))
+        lines = list(csv.reader(io.StringIO(text), delimiter=max(",;\t|", key=first.count)))
     except csv.Error as error:
         raise ValueError(f"{table} is not a CSV file: {error}") from error
     return [row for row in lines if any(cell.strip() for cell in row)]

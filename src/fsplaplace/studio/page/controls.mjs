@@ -93,10 +93,10 @@ function parameterControls({ parameter, kernel, slot, t, f, path, places, summar
 
 /** What a number is measured in, by the names of the columns; nothing where it has no unit. */
 function unitText(unit, { factor, field }, summary, columns) {
-  const x = columns.map((k) => summary.inputs[k]).join(", "), y = summary.targets.join(", ");
+  const x = [...new Set(columns.map((k) => summary.units[k]))].join(", "), y = summary.targets.join(", ");
   if (unit === "x") return `in ${x}`;
   if (unit === "y²" && factor) return "as a factor";
-  if (unit === "y²" && field) return `${y} times ${summary.inputs[0]}`;
+  if (unit === "y²" && field) return `${y} times ${summary.units[0]}`;
   if (unit === "y²") return `in ${y}`;
   if (unit === "y²/x²") return factor ? `per ${x}` : `${y} per ${x}`;
   return unit === "1/x²" ? `per squared ${x}` : "";

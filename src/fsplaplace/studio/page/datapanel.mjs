@@ -1,6 +1,7 @@
 // The data card: which columns are inputs, which is the target, and what was left out.
 
 import { element, refill, find } from "./dom.mjs";
+import { targetNames } from "./loading.mjs";
 
 /** Fills the card. `choose(inputs, targets)` is called with names of columns, `mode(name)` to switch between function and field. */
 export function showData({ table, rows, state, choose, mode, close }) {
@@ -18,7 +19,7 @@ export function showData({ table, rows, state, choose, mode, close }) {
       const targets = state.targets.with(k, event.target.value);
       choose(state.inputs.filter((name) => !targets.includes(name)), targets);
     },
-  } }, ...names.map((name) => element("option", { value: name, selected: name === state.targets[k] }, name)));
+  } }, ...targetNames(table).map((name) => element("option", { value: name, selected: name === state.targets[k] }, name)));
   const others = names.filter((name) => !state.targets.includes(name));
   const inputs = element("div", { class: "chips", role: "group", "aria-label": "inputs" }, ...others.map((name, k) => element("label", {},
     element("input", { type: "checkbox", id: `use-${k}`, checked: state.inputs.includes(name), on: {

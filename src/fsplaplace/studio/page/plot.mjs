@@ -34,7 +34,7 @@ export function plotFunctions(canvas, scene, colours) {
   const frame = { left: margin.left, right: width - margin.right, top: margin.top, bottom: height - margin.bottom };
   const px = (x) => frame.left + ((x - x0) / (x1 - x0)) * (frame.right - frame.left);
   const py = (y) => frame.bottom - ((y - y0) / (y1 - y0)) * (frame.bottom - frame.top);
-  axes(context, frame, { px, py, x: [x0, x1], y: [y0, y1], labels: scene.labels, small }, colours);
+  axes(context, frame, { px, py, x: [x0, x1], y: [y0, y1], labels: scene.labels, small, years: scene.years }, colours);
   context.save();
   context.beginPath();
   context.rect(frame.left, frame.top, frame.right - frame.left, frame.bottom - frame.top);
@@ -91,7 +91,7 @@ function dots(context, { x, y, weight }, px, py, colours, small) {
 }
 
 /** Grid lines, numbers and names of both axes. */
-export function axes(context, frame, { px, py, x, y, labels, small }, colours) {
+export function axes(context, frame, { px, py, x, y, labels, small, years = false }, colours) {
   context.font = `${small ? 10 : 11.5}px ${colours.font}`;
   context.lineWidth = 1;
   context.strokeStyle = colours.line;
@@ -111,7 +111,7 @@ export function axes(context, frame, { px, py, x, y, labels, small }, colours) {
   }
   context.textAlign = "center";
   context.textBaseline = "top";
-  const across = ticks(...x, Math.max(2, Math.round((frame.right - frame.left) / 85)));
+  const across = ticks(...x, Math.max(2, Math.round((frame.right - frame.left) / 85)), years);
   for (const { at, text } of across) {
     const place = Math.round(px(at)) + 0.5;
     grid([place, frame.bottom], [place, frame.bottom + 4]);
@@ -137,10 +137,12 @@ function shortened(context, text, room) {
   return shown;
 }
 
-/** Round numbers between two ends, about `count` of them, with as many digits as tell them apart. */
-export function ticks(low, high, count) {
+/** Round numbers between two ends, about `count` of them, with as many digits as tell them apart; no halves of `years` if whole ones do. */
+export function ticks(low, high, count, years = false) {
   const raw = (high - low) / count, power = 10 ** Math.floor(Math.log10(raw));
-  const step = [1, 2, 2.5, 5, 10].map((factor) => factor * power).find((candidate) => candidate >= raw * 0.999) ?? 10 * power;
+  const steps = [1, 2, 2.5, 5, 10].map((factor) => factor * power);
+  const whole = years && raw > 0.7 ? [1, 2, 5, 10, 20, 50, 100, 200, 500].findLast((candidate) => candidate <= 1.45 * raw) : null;
+  const step = whole ?? steps.find((candidate) => candidate >= raw * 0.999) ?? 10 * power;
   const decimals = Math.min(Math.max(0, -Math.floor(Math.log10(step) + 1e-9) + (Math.abs(step / power - 2.5) < 1e-6 ? 1 : 0)), 12);
   const found = [];
   for (let k = Math.ceil(low / step - 1e-9); k * step <= high + 1e-9 * step && found.length < 60; k++) {

@@ -14,14 +14,15 @@ const NAMES = {
   Linear: ["linear"],
 };
 
-/** Lines that build the prior and the likelihood; `columns` names the inputs in the order of the length scales. */
-export function copiedPython({ kernel, mean, noise, columns = null }) {
+/** Lines that build the prior and the likelihood; `columns` names the inputs in the order of the length scales, `dates` those in years. */
+export function copiedPython({ kernel, mean, noise, columns = null, dates = [] }) {
   const kinds = [...new Set(kindsOf(kernel))].sort();
   const lines = ["import fsplaplace as fsp"];
   if (kinds.length) lines.push(`from gpjax.kernels import ${kinds.join(", ")}`);
   lines.push("");
   // A JSON string is a Python string, too: a name cannot end it and become code.
   if (columns && columns.length > 1) lines.push(`columns = [${columns.map((name) => JSON.stringify(name)).join(", ")}]  # the inputs, in this order`);
+  if (dates.length) lines.push(`# ${dates.map((name) => JSON.stringify(name)).join(", ")} in years: 1970 + days since 1970-01-01 / 365.2425`);
   lines.push(`kernel = ${wrapped(kernel)}`);
   lines.push(`prior = fsp.Prior(kernel${meanArgument(mean)})`);
   lines.push(`likelihood = fsp.likelihoods.Gaussian(scale=${number(noise)})`);
@@ -30,14 +31,20 @@ export function copiedPython({ kernel, mean, noise, columns = null }) {
 
 /**
  * The command that fits the table with this kernel, its parameters kept, or null if `fsplaplace fit` has no name for it.
- * `inputs` are the names of the kernel's columns; `all` says whether the table has no other columns.
+ * `inputs` are the names of the kernel's columns; `all` says whether the table has no other columns, `dropMissing` whether rows lack a value in these.
  */
-export function copiedCommand({ kernel, file, target, inputs = ["x"], all = true }) {
+export function copiedCommand({ kernel, file, target, inputs = ["x"], all = true, dropMissing = false }) {
   const written = commandKernel(kernel, inputs);
   if (written === null) return null;
   const chosen = all ? [] : inputs.some((name) => name.includes(",")) ? inputs : [inputs.join(",")];
   const features = chosen.map((names) => ` --features ${quoted(names)}`).join("");
-  return `fsplaplace fit ${quoted(file)} --target ${quoted(target)}${features} --kernel ${quoted(written)}`;
+  return `fsplaplace fit ${quoted(file)} --target ${quoted(target)}${features}${dropMissing ? " --drop-missing" : ""} --kernel ${quoted(written)}`;
+}
+
+/** Whether the command leaves length scales to `fsplaplace fit`, which has one number for all inputs of a kernel that is no RBF. */
+export function leavesLengths(kernel) {
+  if (kernel.parts) return kernel.parts.some(leavesLengths);
+  return kernel.kind !== "RBF" && Array.isArray(kernel.lengthscale);
 }
 
 /** The kernel in the language of `--kernel`, null if that has no words for it. */
@@ -49,6 +56,12 @@ function commandKernel(kernel, inputs, inProduct = false) {
     return kernel.kind === "sum" && inProduct ? `(${text})` : text;
   }
   if (!NAMES[kernel.kind]) return null;
+  if (kernel.kind === "RBF" && Array.isArray(kernel.lengthscale)) {
+    // A length scale for each input: an RBF is the product of one for each.
+    const { lengthscale, variance, columns } = kernel;
+    const one = (length, k) => ({ kind: "RBF", lengthscale: length, variance: k ? 1 : variance, columns: [columns?.[k] ?? k] });
+    return commandKernel({ kind: "product", parts: lengthscale.map(one) }, inputs);
+  }
   const [name, ...parameters] = NAMES[kernel.kind];
   const columns = (kernel.columns ?? []).map((k) => inputs[k]);
   // Inside quotes there is no way to write a quote.

@@ -11,7 +11,7 @@ export const UNRELATED = 0.1;
 
 /** The form's fields for a state; `answer(name, number)` is called with each answer, `refuse(text)` with what is wrong. */
 export function questionFields(state, summary, { answer, refuse }) {
-  const x = summary.inputs[state.axis], y = summary.targets.join(" and ");
+  const x = summary.units[state.axis], y = summary.targets.join(" and ");
   const ask = (name, text, hint, placeholder) => {
     const field = element("input", { type: "number", id: `question-${name}`, step: "any", min: 0, placeholder: readable(placeholder, 3), on: {
       change: (event) => {

@@ -37,7 +37,7 @@ function functionScene(name, part, picture, state, summary, rows, turn, colours)
   const { axis } = state, target = summary.targets[0], input = summary.inputs[axis];
   plotFunctions(find(`${name}-canvas`), {
     x: column(picture.points, summary.width, axis), limits: limits[name], colour: name, mean: part.mean, sd: part.sd, strong: name === "posterior",
-    functions: functionsOf(part, state.draws, state.seed, turn), labels: [input, target],
+    functions: functionsOf(part, state.draws, state.seed, turn), labels: [input, target], years: summary.units[axis] === "years",
     dots: rows && { x: column(rows.shown.x, summary.width, axis), y: rows.shown.y, weight: closeness(rows.shown, state, summary) },
   }, colours);
   const held = summary.inputs.filter((_, k) => k !== axis).map((other) => `${other} ${readable(state.at[summary.inputs.indexOf(other)], 3)}`);

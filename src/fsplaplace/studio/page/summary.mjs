@@ -7,9 +7,9 @@ import { column, median, spacingOf } from "./sentences.mjs";
 // A slider goes this many times below and above its first value.
 const DOWN = 100, UP = 30;
 
-/** The summary of rows {x, width, y}; without data, one input from 0 to 10 and targets of size one. */
-export function summarise(rows, inputs = [], targets = []) {
-  if (!rows) return { inputs: ["x"], targets: ["y"], width: 1, low: [0], high: [10], middle: [5], range: [10], size: 1, mean: [0], meanSquare: 33, spacing: [0.5] };
+/** The summary of rows {x, width, y}, inputs measured in `units`; without data, one input from 0 to 10 and targets of size one. */
+export function summarise(rows, inputs = [], targets = [], units = inputs) {
+  if (!rows) return { inputs: ["x"], units: ["x"], targets: ["y"], width: 1, low: [0], high: [10], middle: [5], range: [10], size: 1, mean: [0], meanSquare: 33, spacing: [0.5] };
   const columns = inputs.map((_, k) => column(rows.x, rows.width, k));
   const outputs = targets.map((_, q) => column(rows.y, targets.length, q));
   const low = columns.map((values) => Math.min(...values)), high = columns.map((values) => Math.max(...values));
@@ -18,7 +18,7 @@ export function summarise(rows, inputs = [], targets = []) {
   const squares = outputs.map((values, q) => average(values.map((value) => (value - mean[q]) ** 2)));
   const perRow = columns[0].map((_, i) => columns.reduce((total, values) => total + values[i] ** 2, 0));
   return {
-    inputs, targets, width: inputs.length, low, high, mean: mean.map((value) => rounded(value)),
+    inputs, units, targets, width: inputs.length, low, high, mean: mean.map((value) => rounded(value)),
     middle: columns.map((values) => median(values)),
     range: low.map((least, k) => high[k] - least || 1),
     // A constant target has no spread; one is as good a guess as any.
@@ -30,7 +30,7 @@ export function summarise(rows, inputs = [], targets = []) {
 
 /** The plane of a vector field without data. */
 export function emptyPlane() {
-  return { inputs: ["x", "y"], targets: ["east", "north"], width: 2, low: [-2, -2], high: [2, 2], middle: [0, 0], range: [4, 4], size: 1, mean: [0, 0], meanSquare: 2.7, spacing: [0.2, 0.2] };
+  return { inputs: ["x", "y"], units: ["x", "y"], targets: ["east", "north"], width: 2, low: [-2, -2], high: [2, 2], middle: [0, 0], range: [4, 4], size: 1, mean: [0, 0], meanSquare: 2.7, spacing: [0.2, 0.2] };
 }
 
 /**

@@ -5,13 +5,17 @@ import { sampleOf } from "./random.mjs";
 // Most rows that evidence and posterior use, and most that are drawn.
 export const MOST_ROWS = 300;
 export const MOST_SHOWN = 2000;
+// Dates become years of equal length, as `fsplaplace fit` reads them.
+const DAYS_PER_YEAR = 365.2425;
+const DATE = /^(\d{4}-\d{2})(-\d{2})?(?:[T ](\d{2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?)(Z|[+-]\d{2}:?\d{2})?)?$/;
 
 /** A file that cannot be used; its message says why and what to do. */
 export class TableError extends Error {}
 
 /**
- * Reads a CSV with a header: {file, columns: [{name, values}], width, rows, notes}, width counting all columns. Cells that are not numbers are NaN; columns that
- * are mostly text are left out, and `notes` says so. `totalRows` is the size of the file that these rows were sampled from.
+ * Reads a CSV with a header: {file, columns: [{name, values, unit}], width, rows, notes}, width counting all columns. Cells that are not numbers are NaN; a
+ * column of ISO dates is one of years; columns that are mostly text are left out, and `notes` says so. `totalRows` is the size of the file that these rows were
+ * sampled from.
  */
 export function readTable(text, file, totalRows = null) {
   const lines = cells(text.replace(/^\uFEFF/, ""));
@@ -28,15 +32,17 @@ export function readTable(text, file, totalRows = null) {
   if (!whole.length) throw new TableError(`${file} has a header but no rows that match it`);
   const names = uniqueNames(header), columns = [];
   names.forEach((name, k) => {
-    const values = Float64Array.from(whole, (row) => numberIn(row[k]));
     const given = whole.filter((row) => row[k].trim() !== "").length;
-    const numbers = values.filter(Number.isFinite).length;
-    if (numbers > 0 && 2 * numbers >= given) columns.push({ name, values });
-    else notes.push(`column “${name}” ${given ? "holds text" : "is empty"} and is left out`);
+    const read = [numberIn, yearsIn].map((reader) => Float64Array.from(whole, (row) => reader(row[k])));
+    const found = read.findIndex((values) => values.some(Number.isFinite) && 2 * values.filter(Number.isFinite).length >= given);
+    if (found >= 0) columns.push({ name, values: read[found], unit: found ? "years" : null });
+    if (found === 1) notes.push(`column “${name}” holds dates, shown as years`);
+    if (found < 0) notes.push(`column “${name}” ${given ? "holds text and is left out here; fsplaplace fit makes it columns of zeros and ones" : "is empty and is left out"}`);
   });
   if (columns.length < 2) {
     throw new TableError(`${file} has ${count(columns.length, "column")} of numbers; a prior needs at least one input and one target`);
   }
+  if (columns.every(({ unit }) => unit)) throw new TableError(`${file} has dates but no column of numbers; a prior needs a target`);
   return { file, columns, width: header.length, rows: whole.length, totalRows: totalRows ?? whole.length, notes };
 }
 
@@ -60,17 +66,19 @@ export function rowsOf(table, inputs, targets) {
     width: inputs.length,
     y: Float64Array.from(rows.flatMap((i) => targets.map((_, k) => chosen[inputs.length + k][i]))),
   });
-  return { ...take(used), shown: take(shown), numRows: used.length, notes };
+  return { ...take(used), shown: take(shown), numRows: used.length, dropped, notes };
 }
 
 function pick(rows, most) {
   return rows.length <= most ? rows : sampleOf(rows.length, most, 1).map((i) => rows[i]);
 }
 
-/** Rows of cells: commas, semicolons or tabs, quotes around cells that hold them; blank lines are skipped. */
+/** Rows of cells: commas, semicolons, tabs or bars, quotes around cells that hold them; blank lines and comments are skipped. */
 function cells(text) {
+  // Comments above the header only: further down a cell may begin with the same mark.
+  text = text.replace(/^(?:[ \t]*(?:#[^\r\n]*)?(?:\r\n|\r|\n))+/, "");
   const first = text.slice(0, text.search(/[\r\n]|$/));
-  const separator = [",", ";", "\t"].reduce((best, mark) => (first.split(mark).length > first.split(best).length ? mark : best), ",");
+  const separator = [",", ";", "\t", "|"].reduce((best, mark) => (first.split(mark).length > first.split(best).length ? mark : best), ",");
   const rows = [];
   let row = [], cell = "", quoted = false;
   const endRow = () => {
@@ -106,6 +114,17 @@ function numberIn(cell) {
   if (text === "" || /^[+-]?0[xob]/i.test(text)) return NaN;
   const value = Number(/^[+-]?\d+,\d+$/.test(text) ? text.replace(",", ".") : text);
   return Number.isFinite(value) ? value : NaN;
+}
+
+/** The years since the year 0 of an ISO date and time, midnight and UTC where the cell says nothing else; NaN if it holds none. */
+function yearsIn(cell) {
+  const [whole, month, day = "-01", time = "00:00", zone = "Z"] = DATE.exec(cell.trim()) ?? [];
+  if (!whole) return NaN;
+  const midnight = new Date(`${month}${day}T00:00Z`);
+  // JavaScript takes the 31st of February for a day in March.
+  if (!Number.isFinite(midnight.getTime()) || !midnight.toISOString().startsWith(`${month}${day}`)) return NaN;
+  const moment = Date.parse(`${month}${day}T${time.replace(",", ".")}${zone.replace(/(\d{2})(\d{2})$/, "$1:$2")}`);
+  return 1970 + moment / 86_400_000 / DAYS_PER_YEAR;
 }
 
 function uniqueNames(header) {
