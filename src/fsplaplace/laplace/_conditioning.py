@@ -32,10 +32,13 @@ class Conditioned(NamedTuple):
     Attributes:
         later: what all data since the fit say about the coordinates.
         log_evidence: of the new data given the old, to be added.
+        surprise: squared distance of the new targets from what the posterior says, in standard deviations; infinite if it was not
+            computed.
     """
 
     later: Later
     log_evidence: Float[Array, ""]
+    surprise: Float[Array | np.ndarray, ""]
 
 
 def condition(
@@ -65,7 +68,9 @@ def condition(
     step = np.asarray(before.step, np.float64) + first @ mode.z
     num_rows = np.asarray(before.num_rows) + np.int32(local.mean.shape[0])
     return Conditioned(
-        Later(to_device(step, dtype), to_device(turn, dtype), to_device(num_rows)), to_device(mode.log_evidence, dtype)
+        Later(to_device(step, dtype), to_device(turn, dtype), to_device(num_rows)),
+        to_device(mode.log_evidence, dtype),
+        np.asarray(np.inf),
     )
 
 
@@ -123,10 +128,10 @@ def _condition_traced(
         counted = jnp.arange(local.mean.shape[0]) < count
         white = _whitened(local, targets, likelihood, counted, missed_as_noise)
         update = _few_step if white.features.shape[0] < white.features.shape[1] else _many_step
-        step, turn, log_evidence = update(white, before.turn)
+        step, turn, log_evidence, surprise = update(white, before.turn)
     else:
         step, root, log_evidence = _newton_step(local, targets, likelihood)
-        turn = _turned(before.turn, root)
+        turn, surprise = _turned(before.turn, root), jnp.asarray(jnp.inf)
     return Conditioned(
         Later(
             (before.step + before.turn @ step).astype(dtype),
@@ -134,6 +139,7 @@ def _condition_traced(
             jnp.asarray(before.num_rows + count, jnp.int32),
         ),
         log_evidence.astype(dtype),
+        surprise.astype(dtype),
     )
 
 
@@ -162,8 +168,8 @@ def _whitened(local: Local, targets, likelihood: Gaussian, counted, missed_as_no
     return _Whitened(features, (root * (targets - local.mean)).ravel(), weight @ log_normaliser)
 
 
-def _few_step(data: _Whitened, before: Float[Array | np.ndarray, "r r"]) -> tuple[Array, Array, Array]:
-    r"""Mode e, $T R^{-\top}$ and log evidence in the space of the data, which are fewer than the directions.
+def _few_step(data: _Whitened, before: Float[Array | np.ndarray, "r r"]) -> tuple[Array, Array, Array, Array]:
+    r"""Mode e, $T R^{-\top}$, log evidence and surprise in the space of the data, which are fewer than the directions.
 
     With $I + G G^\top = L L^\top$ the matrix $I - G^\top L^{-\top} (I + L)^{-1} G$ times its transpose is $A^{-1}$ (Andrews 1968):
     nothing of size r is factored. Time $O(n q r (n q + r))$.
@@ -175,18 +181,19 @@ def _few_step(data: _Whitened, before: Float[Array | np.ndarray, "r r"]) -> tupl
     step = solve_triangular(root, half, lower=True, trans=1) @ features
     inner = solve_triangular(root, solve_triangular(root + identity, features, lower=True), lower=True, trans=1)
     turn = jnp.asarray(before) - (before @ features.T) @ inner
-    return step, turn, data.log_normaliser - 0.5 * half @ half - _half_log_determinant(root)
+    surprise = half @ half
+    return step, turn, data.log_normaliser - 0.5 * surprise - _half_log_determinant(root), surprise
 
 
-def _many_step(data: _Whitened, before: Float[Array | np.ndarray, "r r"]) -> tuple[Array, Array, Array]:
+def _many_step(data: _Whitened, before: Float[Array | np.ndarray, "r r"]) -> tuple[Array, Array, Array, Array]:
     """The same in the space of the directions, for more data than there are of them."""
     features = data.features
     root = jnp.linalg.cholesky(jnp.eye(features.shape[1], dtype=features.dtype) + features.T @ features)
     slope = data.residual @ features
     step = cho_solve((root, True), slope)
-    explained = jnp.sum(data.residual**2) - step @ slope
-    log_evidence = data.log_normaliser - 0.5 * explained - _half_log_determinant(root)
-    return step, _turned(before, root), log_evidence
+    surprise = jnp.sum(data.residual**2) - step @ slope
+    log_evidence = data.log_normaliser - 0.5 * surprise - _half_log_determinant(root)
+    return step, _turned(before, root), log_evidence, surprise
 
 
 def _turned(before: Float[Array | np.ndarray, "r r"], root: Float[Array, "r r"]) -> Float[Array, "r r"]:

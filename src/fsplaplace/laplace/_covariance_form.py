@@ -42,7 +42,7 @@ def covariance_form(problem: Problem, options: Options) -> Posterior:
     factor = factor_prior(problem, options, solver)
     clock.finish("prior factor")
     reference = reference_at(problem, places)
-    pulled = solve(Task(problem, np.asarray(factor.columns), places, reference, options), solver)
+    pulled = solve(Task(problem, np.asarray(factor.columns), places, reference, options, solver))
     clock.finish(f"pull-back ({solver})")
     known = known_at(problem.prior, places.stacked, pulled.seen)
     blocks = data_blocks(problem, pulled.directions, missed=pulled.missed, places=places, known=known)
@@ -306,6 +306,6 @@ def _cost(problem: Problem, options: Options, factor: PriorFactor, solver: str) 
         factor=factor.plan,
         solver=solver,
         passes=_choices.golub_kahan_passes(options.passes, factor.rank, problem.model.num_params, m * q),
-        num_ridges=len(options.ridges(problem.model.dtype)),
+        num_ridges=len(options.ridges(problem.model.dtype, solver=solver, of_derivatives=problem.of_derivatives)),
         budget=problem.budget,
     )

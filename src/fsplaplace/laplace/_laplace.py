@@ -12,9 +12,10 @@ from numpy.typing import ArrayLike
 from fsplaplace.arguments import KeyLike, Range, as_key, checked
 from fsplaplace.host import one_blas_thread, ready_to_compute, resolve_budget
 from fsplaplace.laplace._choices import Options, num_training
+from fsplaplace.laplace._contradictions import warn_if_kinds_contradict
 from fsplaplace.laplace._covariance_form import covariance_form
 from fsplaplace.laplace._data import Rows, check_rows, first_rows
-from fsplaplace.laplace._observed import all_inputs, observe, warn_if_contradictory, warn_if_outside
+from fsplaplace.laplace._observed import all_inputs, hardly_noisy, observe, warn_if_contradictory, warn_if_outside
 from fsplaplace.laplace._posterior import Posterior
 from fsplaplace.laplace._precision_form import precision_form
 from fsplaplace.laplace._problem import Problem, default_context, default_guards, distinct, with_training
@@ -143,8 +144,11 @@ def laplace(
     guards = _checked(model, guard_points, data, "guard_points") if given else default_guards(points, data, key)
     for kind in observed:
         warn_if_outside(kind, enforced)
-        if also:
-            warn_if_contradictory(kind)
+    # Of values alone, only those that are stated to be exact: tables may repeat rows that a fitted noise is too small for.
+    if also and not any([warn_if_contradictory(kind) for kind in observed]):
+        warn_if_kinds_contradict(observed, prior)
+    elif not also and hardly_noisy(observed[0]):
+        warn_if_contradictory(observed[0])
     budget = resolve_budget(memory_budget)
     problem = Problem(model, prior, likelihood, observed, data, points, guards, given, budget, data_share)
     with one_blas_thread(), _saying_what_is_not_finite(problem):

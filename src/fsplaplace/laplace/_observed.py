@@ -160,30 +160,44 @@ def warn_if_outside(kind: Observed, points: Float[np.ndarray, "m ..."]) -> None:
         )
 
 
-def warn_if_contradictory(kind: Observed) -> None:
-    """Say if targets of one input differ by more than their noise explains: the posterior is sure of their mean, which no datum has."""
+def hardly_noisy(kind: Observed) -> bool:
+    """Whether some rows are stated to be exact, or nearly: with a twentieth of the prior's standard deviation as noise."""
+    if kind.noise is None:
+        return False
+    stated = kind.variance(kind.data.take(np.arange(1)).inputs)
+    return stated is not None and bool(np.min(kind.noise.variance) <= _choices.NEAR_ZERO_NOISE**2 * np.max(stated))
+
+
+def warn_if_contradictory(kind: Observed) -> bool:
+    """Say if targets of one input differ by more than their noise explains: the posterior is sure of their mean, which no datum has.
+
+    Returns whether it was said.
+    """
     part = kind.data.held()
     if kind.noise is None or part.inputs.shape[0] < kind.data.num_rows:
-        return
+        return False
     inputs, targets = part.inputs.reshape(len(part.inputs), -1), np.asarray(part.targets, np.float64)
     variance = np.broadcast_to(kind.noise.variance, (len(inputs), kind.num_outputs))
     order = np.lexsort(inputs.T)
     same = np.all(inputs[order[1:]] == inputs[order[:-1]], axis=1)
     if not np.any(same):
-        return
+        return False
     one, other = order[:-1][same], order[1:][same]
     apart = np.abs(targets[one] - targets[other]).reshape(len(one), -1)
     expected = np.sqrt(variance[one] + variance[other])
-    if np.any(clash := apart > _choices.CONTRADICTION * expected):
-        worst = int(np.argmax(np.max(np.where(clash, apart / expected, 0.0), axis=1)))
-        first, second = sorted((int(one[worst]), int(other[worst])))
-        warnings.warn(
-            f"laplace: {kind.name}: rows {first} and {second} have the same input, but targets {np.max(apart[worst]):.3g} apart with "
-            f"noise of standard deviation {np.sqrt(np.min(variance[first])):.3g}: they contradict each other; remove one, or state "
-            "the noise that they have",
-            UserWarning,
-            stacklevel=4,
-        )
+    clash = apart > _choices.CONTRADICTION * expected
+    if not np.any(clash):
+        return False
+    worst = int(np.argmax(np.max(np.where(clash, apart / expected, 0.0), axis=1)))
+    first, second = sorted((int(one[worst]), int(other[worst])))
+    warnings.warn(
+        f"laplace: {kind.name}: rows {first} and {second} have the same input, but targets {np.max(apart[worst]):.3g} apart with "
+        f"noise of standard deviation {np.sqrt(np.min(variance[first])):.3g}: they contradict each other; remove one, or state "
+        "the noise that they have",
+        UserWarning,
+        stacklevel=4,
+    )
+    return True
 
 
 @in_float64

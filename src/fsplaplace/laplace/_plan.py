@@ -151,7 +151,8 @@ def plan(
     passes = _choices.golub_kahan_passes(passes, kept, p, rows) if chosen == "golub-kahan" else 1
     if chosen == "golub-kahan":
         _cost.check_golub_kahan(model, points, rows, kept, passes, budget, caller="plan")
-    ridges = len(Options().ridges(model.dtype))
+    derivatives = any(each.of.order > 0 for each in tuple(also or ()))
+    ridges = len(Options().ridges(model.dtype, solver=chosen, of_derivatives=derivatives))
     cost = _cost.Cost(model, x, n, q, rows, kept, factor, chosen, passes, ridges, budget)
     flops = cost.flops()
     return Plan(

@@ -209,7 +209,8 @@ class Posterior(eqx.Module):
         posterior. The network's own mean is moved by the new data as the linear model says; `log_evidence` then adds the new
         data's density around that mean. The precision form keeps the directions that it has. The verdict, and all other
         diagnostics, stay those of the first fit. Features come from the network as it is, so that many new data far from the
-        old ones call for a new `laplace`.
+        old ones call for a new `laplace`. New data with hardly any noise that contradict what the posterior knows are warned about
+        (not under `jax.jit`).
 
         Works inside `jax.jit` and `jax.vmap` (`equinox.filter_vmap` over X and y for several hypothetical data sets).
 

@@ -10,8 +10,10 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, UInt32
 
-from fsplaplace.host import pad_rows, resolve_budget, to_device
+from fsplaplace.host import one_blas_thread, pad_rows, resolve_budget, to_device
+from fsplaplace.laplace import _choices
 from fsplaplace.laplace._conditioning import Conditioned, condition, condition_few
+from fsplaplace.laplace._contradictions import warn_if_contradicted
 from fsplaplace.laplace._linear_model import LinearModel, Local, Seen, local_at, local_block, see_block, see_rows
 from fsplaplace.laplace._printed import prediction_table
 from fsplaplace.likelihoods import Gaussian, Likelihood
@@ -119,11 +121,19 @@ def condition_on(linear: LinearModel, x, targets, likelihood: Likelihood) -> Con
     """The update by new data: few rows with one Gaussian noise by one program, without planning, which would take longer."""
     traced = any(isinstance(leaf, Tracer) for leaf in (x, targets, linear.scale, *jax.tree.leaves(likelihood)))
     if traced or type(likelihood) is not Gaussian or likelihood.per_row or not _few(linear, x):
-        return condition(linear, local_rows(linear, x if isinstance(x, Tracer) else to_device(x)), targets, likelihood)
+        local = local_rows(linear, x if isinstance(x, Tracer) else to_device(x))
+        if not traced:
+            warn_if_contradicted(linear, x, local, targets, likelihood)
+        return condition(linear, local, targets, likelihood)
     rows, count = _round_up(x.shape[0]), np.asarray(x.shape[0], np.int32)
-    found = condition_few(linear, pad_rows(x, rows), pad_rows(targets, rows), likelihood, count)
-    if not np.isfinite(found.log_evidence):
+    # One thread until the program has run: BLAS threads that wait for a busy core take ten times as long as ten rows.
+    with one_blas_thread():
+        found = condition_few(linear, pad_rows(x, rows), pad_rows(targets, rows), likelihood, count)
+        finite, surprise = np.isfinite(found.log_evidence), float(found.surprise)
+    if not finite:
         raise FloatingPointError("Posterior.condition: the log evidence is not finite; check y and the likelihood")
+    if surprise > _choices.CONTRADICTION**2:
+        warn_if_contradicted(linear, x, local_rows(linear, to_device(x)), targets, likelihood)
     return found
 
 

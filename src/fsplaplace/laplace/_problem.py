@@ -54,6 +54,11 @@ class Problem:
         """Whether values of the function are all that was observed."""
         return len(self.observed) == 1 and self.observed[0].of_values
 
+    @functools.cached_property
+    def of_derivatives(self) -> bool:
+        """Whether derivatives are among what was observed."""
+        return any(kind.operator.order > 0 for kind in self.observed)
+
     @property
     def num_targets(self) -> int:
         """Numbers that were observed in all."""

@@ -27,6 +27,7 @@ class Task(NamedTuple):
         places: where the solution is looked at.
         reference: what a ridge is judged by.
         options: what the caller decided.
+        solver: which of the three.
     """
 
     problem: Problem
@@ -34,6 +35,7 @@ class Task(NamedTuple):
     places: Places
     reference: Reference
     options: Options
+    solver: str
 
     @property
     def matrix(self) -> Float[np.ndarray, "mq r"]:
@@ -43,7 +45,8 @@ class Task(NamedTuple):
     @property
     def ridges(self) -> tuple[float, ...]:
         """Relative ridges to choose from."""
-        return self.options.ridges(self.problem.model.dtype)
+        problem = self.problem
+        return self.options.ridges(problem.model.dtype, solver=self.solver, of_derivatives=problem.of_derivatives)
 
     def misfit(self, reached: Float[np.ndarray, "mq r"]) -> float:
         """How far what is reached at the context points is from B, relative to B."""
@@ -68,10 +71,10 @@ class PulledBack(NamedTuple):
     missed: Treatment
 
 
-def solve(task: Task, solver: str) -> PulledBack:
-    """S_0 by the solver of this name."""
+def solve(task: Task) -> PulledBack:
+    """S_0 by the solver of the task."""
     solvers = {"dense": _dense, "normal-equations": _normal_equations, "golub-kahan": _golub_kahan}
-    return solvers[solver](task)
+    return solvers[task.solver](task)
 
 
 def _dense(task: Task) -> PulledBack:
@@ -98,10 +101,8 @@ def _dense(task: Task) -> PulledBack:
     targets = task.matrix / units[:size]
     if also is not None:
         targets = np.concatenate([targets, also.columns])
-    derivatives = any(kind.operator.order > 0 for kind in problem.observed)
     solution = minimum_norm_solve(
-        rows.in_units(), targets,
-        deltas=task.options.ridges(problem.model.dtype, of_derivatives=derivatives), probes=rows.judged,
+        rows.in_units(), targets, deltas=task.ridges, probes=rows.judged,
         choose=lambda candidates: reference.best_ridge(candidates * rows.units[rows.judged], treatments),
     )  # fmt: skip
     columns = np.asarray(solution.rows).T
