@@ -47,6 +47,11 @@ FINDINGS: tuple[tuple[str, str, str], ...] = (
     ("a device or a pipe is replaced by a file", "host/test_files.py", "test_a_device_or_a_pipe_is_never_replaced_by_a_file"),
     ("a write-protected file is replaced", "host/test_files.py", "test_a_write_protected_file_is_kept"),
     ("Ctrl-C in every other command", "test_cli.py", "test_an_interrupt_of_data_is_no_traceback"),
+    ("Ctrl-C within the first second, while libraries are imported", "test_cli.py", "test_an_interrupt_of_the_imports_is_one_sentence"),
+    ("predict '' takes the model of the current directory", "test_cli.py", "test_a_name_that_is_empty_is_not_the_current_directory"),
+    ("a box of 1e300, of no width, of two shapes", "test_context.py", "test_impossible_regions_are_refused"),
+    ("predictions, draws and scores in a fork deadlock", "test_long_runs.py",
+     "test_a_fit_in_a_forked_process_is_refused_instead_of_waiting_forever"),
     ("memory maps of many sizes", "test_long_runs.py", "test_programs_are_dropped_before_the_maps_run_out"),
 )  # fmt: skip
 

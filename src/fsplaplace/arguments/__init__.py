@@ -12,6 +12,7 @@ from fsplaplace.arguments._checked import accepts as accepts
 from fsplaplace.arguments._checked import check_fields as check_fields
 from fsplaplace.arguments._checked import check_parameters as check_parameters
 from fsplaplace.arguments._checked import checked as checked
+from fsplaplace.arguments._forks import refuse_fork as refuse_fork
 from fsplaplace.arguments._keys import KeyLike as KeyLike
 from fsplaplace.arguments._keys import as_key as as_key
 from fsplaplace.arguments._ranges import RANGES as RANGES

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
+from fsplaplace.arguments._forks import refuse_fork
 from fsplaplace.arguments._ranges import Range
 from fsplaplace.arguments._rules import annotation_rule, parameter_rule
 
@@ -18,6 +19,7 @@ def checked(
     *,
     traceable: bool = False,
     finite: bool = False,
+    computes: bool = True,
     ranges: Mapping[str, Range] = {},
 ) -> Any:
     """Decorator: refuse arguments that the annotations do not allow, before the function runs.
@@ -29,12 +31,13 @@ def checked(
         function: a function, a method or `__init__`.
         traceable: whether it may be called inside `jax.jit`.
         finite: whether arrays must have values, all of them finite; for functions that do not look at them otherwise.
+        computes: whether it may compute something: then a fork of a process in which JAX runs is refused, too.
         ranges: of arguments whose name means something else here than in `RANGES`.
 
     Time: microseconds; arrays are looked at for their dtype only, unless `finite`.
     """
     if function is None:
-        return functools.partial(checked, traceable=traceable, finite=finite, ranges=ranges)
+        return functools.partial(checked, traceable=traceable, finite=finite, computes=computes, ranges=ranges)
     signature = inspect.signature(function)
     found = {
         name: parameter_rule(parameter, traceable) for name, parameter in signature.parameters.items() if name != "self"
@@ -47,6 +50,8 @@ def checked(
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        if computes:
+            refuse_fork()
         try:
             bound = signature.bind(*args, **kwargs)
         except TypeError:

@@ -33,7 +33,7 @@ class Test(StrEnum):
     last = "last"
 
 
-def path(text: str) -> Path:
+def path(text: str | Path) -> Path:
     """A path that was named: an empty one, as of a variable that is not set, would be the current directory."""
     if not str(text).strip():
         raise typer.BadParameter("the name is empty; pass a path")

@@ -35,7 +35,7 @@ class Dataset(eqx.Module):
     source: str = eqx.field(static=True)
 
 
-@checked
+@checked(computes=False)
 def load(name: str) -> Dataset:
     """Read a data set by name, from the mirror or a download.
 

@@ -17,7 +17,7 @@ class DatasetUnavailableError(RuntimeError):
     """A data set whose files are missing, cannot be downloaded, or are not the ones whose hash is known."""
 
 
-@checked
+@checked(computes=False)
 def fetch(name: str) -> dict[str, Path]:
     """Local files of a data set, checked, and downloaded where the mirror does not hold them.
 
@@ -30,7 +30,7 @@ def fetch(name: str) -> dict[str, Path]:
     return {file.path: _mirrored(name, file) or _downloaded(name, found, file) for file in found.files}
 
 
-@checked
+@checked(computes=False)
 def path(name: str) -> dict[str, Path]:
     """Where the files of a data set are or would be downloaded to; nothing is read or downloaded.
 
@@ -40,7 +40,7 @@ def path(name: str) -> dict[str, Path]:
     return {file.path: _in_mirror(file) or _in_cache(name, found, file) for file in found.files}
 
 
-@checked
+@checked(computes=False)
 def verify(name: str) -> dict[str, str]:
     """Hash the local files of a data set anew and compare with the catalogue; downloads nothing.
 

@@ -36,7 +36,7 @@ def names() -> tuple[str, ...]:
     return tuple(_MODULES)
 
 
-@checked
+@checked(computes=False)
 def get(name: str) -> Experiment:
     """The experiment of this name."""
     if name not in _MODULES:

@@ -31,7 +31,7 @@ _CELL = "fsplaplace experiment cell"
 _SELECTION = ("tasks", "methods", "fvi_seeds", "other_seeds")
 
 
-@checked
+@checked(computes=False)
 def reproduce(
     experiment: Experiment,
     *,

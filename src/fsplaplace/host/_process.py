@@ -1,23 +1,17 @@
 """Whether this process can go on computing: its memory maps, and the threads that a fork leaves behind."""
 
 import gc
-import os
 from pathlib import Path
 
 import jax
+
+from fsplaplace.arguments import refuse_fork
 
 _MAPS, _MOST_MAPS = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")
 # Each compiled program keeps a few memory maps and its code. At this share of what the system allows they are dropped: a fit of a
 # new size adds some 300 maps and 14 MB, and past the limit XLA crashes. With 0.15 about 30 sizes stay compiled, and a process that
 # fits 200 of them holds less than 1 GiB (`benchmarks/trust.py --parts sizes`).
 _SHARE_OF_MAPS = 0.15
-
-
-class _Here:
-    """What is known of this process: whether it has computed, and whether it was forked from one that had."""
-
-    computed = False
-    forked = False
 
 
 def ready_to_compute(*, may_drop: bool = True) -> None:
@@ -31,13 +25,7 @@ def ready_to_compute(*, may_drop: bool = True) -> None:
 
     Time: a few milliseconds, for reading the list of maps.
     """
-    if _Here.forked:
-        raise RuntimeError(
-            "this process was forked from one that had computed with JAX: the threads that JAX needs do not exist here, and the "
-            "call would wait forever; start processes with multiprocessing's 'spawn' or 'forkserver', with joblib by "
-            "backend='loky' (its default)"
-        )
-    _Here.computed = True
+    refuse_fork()
     if may_drop and _MAPS.exists() and _MAPS.read_bytes().count(b"\n") > _SHARE_OF_MAPS * _most_maps():
         jax.clear_caches()
         gc.collect()
@@ -45,10 +33,3 @@ def ready_to_compute(*, may_drop: bool = True) -> None:
 
 def _most_maps() -> int:
     return int(_MOST_MAPS.read_text()) if _MOST_MAPS.exists() else 65_530
-
-
-def _after_fork() -> None:
-    _Here.forked = _Here.computed
-
-
-os.register_at_fork(after_in_child=_after_fork)

@@ -9,7 +9,7 @@ import jax
 from fsplaplace.arguments import checked
 
 
-@checked
+@checked(computes=False)
 def cache_programs(directory: Path | str | None = None) -> None:
     """Keep every program that JAX compiles from now on in this directory, and take from it what earlier processes compiled.
 

@@ -29,7 +29,7 @@ _KIND = "fsplaplace object"
 _HEADER = {"kind", "format", "version", "object", "signature"}
 
 
-@checked
+@checked(computes=False)
 def save(
     path: str | Path, posterior: Any, *, omit: str | Sequence[str] = (), secret: str | bytes | None = None
 ) -> None:

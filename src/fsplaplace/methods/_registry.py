@@ -34,7 +34,7 @@ def names() -> tuple[str, ...]:
     return tuple(METHODS)
 
 
-@checked
+@checked(computes=False)
 def by_name(name: str, **options) -> Method:
     """The method of this name with its defaults, or with the options given.
 

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, PyTree
 from numpy.typing import ArrayLike
 from paramax import AbstractUnwrappable, NonTrainable, unwrap
 
-from fsplaplace.arguments import check_numbers, check_squares
+from fsplaplace.arguments import check_numbers, check_squares, refuse_fork
 from fsplaplace.host import to_device
 from fsplaplace.operators import Operator
 
@@ -95,6 +95,7 @@ class Model(eqx.Module):
             )
 
     def __call__(self, x: Float[Array | np.ndarray, "n ..."]) -> Float[Array, "n q"]:
+        refuse_fork()
         return _evaluate(self, x)
 
     def evaluate(self, params: PyTree[Array], x: Float[Array, "n ..."]) -> Float[Array, "n q"]:
