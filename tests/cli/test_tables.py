@@ -189,6 +189,13 @@ def test_features_and_drop_choose_the_inputs(tmp_path):
             names(**options)
 
 
+def test_a_date_whose_order_is_not_sure_is_refused_with_the_way_to_write_it(tmp_path):
+    table = read(tmp_path, "when,y\n" + "1/2/2020,1\n13.2.20,2\n3-2-2020 10:00,3\n" * 3)
+    with pytest.raises(ValueError, match=r"'1/2/2020', which may be a date; write dates as 2026-01-31"):
+        learn_column(table, "when")
+    assert learn_column(table, "when", categorical=True).kind == "category"
+
+
 def test_rows_with_gaps_are_dropped_only_if_asked_and_counted(tmp_path):
     table = read(
         tmp_path,

@@ -101,8 +101,21 @@ def test_kernels_in_words():
     )
     assert kernel_words(kernel, columns) == (
         "[trend (Linear) of age] + [[repeats (Periodic) of t: period 1, size 3] x [slightly rough (Matern32) of t: "
-        "length scale 2, size 3]]"
+        "length scale 2, size 1]]"
     )
+
+
+def test_a_product_has_the_units_of_the_target_once():
+    """Its first stated variance has them: targets of spread 3 divide the product by 9, however it is written."""
+    columns, x = Columns(("t",), np.array([1.0]), 3.0), jnp.zeros((1, 1))
+    for text in (
+        "rbf(1, variance=18) * periodic(1, variance=1)",
+        "rbf(1, variance=9) * periodic(1, variance=2)",
+        "(rbf(1, variance=9) + rbf(2, variance=9)) * periodic(1, variance=1)",
+        "linear + periodic(1) * rbf(1, variance=18)",
+    ):
+        found = fsp.Prior(kernel_by_name(text, 1, ard=True, columns=columns)).variance(x)
+        assert float(found[0, 0]) == pytest.approx(2.0)
 
 
 def test_a_kernel_of_text_keeps_what_it_states():

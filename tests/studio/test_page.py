@@ -327,6 +327,12 @@ BAD_TABLES = {
         "8 rows without a number",
         2,
     ),
+    "dates in an order that is not sure": (
+        "when,a,b\n" + "".join(f"{i + 1}/02/2020,{i},{i * i}\n" for i in range(9)),
+        "“1/02/2020” may be a date",
+        2,
+    ),
+    "thousands or decimals": ('a,b\n"1,234",2\n"2,345",3\n"3,456",5\n', "“1,234” is read as 1.234", 2),
     "no header": ("".join(f"{i},{i * i}\n" for i in range(9)), "no header", 2),
     "ragged": ("a,b\n1,2\n2,3,4\n3,4\n", "1 row had another number of cells", 2),
     "semicolons and decimal commas": ("a;b\n0,5;1,5\n1,5;2\n2,5;3\n", "", 2),

@@ -16,6 +16,8 @@ DAYS_PER_YEAR = 365.2425
 _MOST_CATEGORIES = 50
 _MISSING = ("", "na", "n/a", "nan", "null", "none", "?")
 _DATE = re.compile(r"\d{4}-\d{2}(-\d{2}([T ]\d{2}:\d{2}(:\d{2}([.,]\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?)?")
+# The second of January to some, the first of February to others.
+_UNSURE_DATE = re.compile(r"\d{1,2}([./-])\d{1,2}\1\d{2,4}\b")
 _KINDS = ("number", "date", "category")
 
 
@@ -94,6 +96,11 @@ def learn_column(table: TextTable, name: str, *, categorical: bool = False) -> C
         return Column(name, "number")
     if not categorical and all(_DATE.fullmatch(cell) for cell in there):
         return Column(name, "date")
+    if not categorical and there and all(_UNSURE_DATE.match(cell) for cell in there):
+        raise ValueError(
+            f"{table.path}: column {name!r} has {there[0]!r}, which may be a date; write dates as 2026-01-31, or pass --categorical "
+            f"{name} or --drop {name}"
+        )
     categories = tuple(sorted(set(cells) - {""}))
     if len(categories) < 2:
         seen = "".join(categories)

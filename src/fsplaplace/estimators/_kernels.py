@@ -67,8 +67,8 @@ def kernel_by_name(
 ) -> AbstractKernel:
     r"""The kernel itself, or the one of this name or text for standardised inputs.
 
-    Parameters that the text states are kept, in the units of the columns (a variance in the target's squared, but for the later
-    factors of a product, which have no unit); others start at unit variance and length scales
+    Parameters that the text states are kept, in the units of the columns (a variance in the target's squared, but for others than
+    the first that a product states, which are factors); the rest start at unit variance and length scales
     $\sqrt d$, one per input where `ard`, and are fitted.
 
     Args:
@@ -92,13 +92,21 @@ def _built(expression: Expression, columns: Columns, ard: bool) -> AbstractKerne
         case Sum(terms):
             return SumKernel(kernels=tuple(_built(term, columns, ard) for term in terms))
         case Product(factors):
-            # A product has the units of the target once: those of its first factor.
-            first, *others = factors
-            unitless = columns._replace(target_std=1.0)
-            built = (_built(first, columns, ard), *(_built(factor, unitless, ard) for factor in others))
-            return ProductKernel(kernels=built)
+            # A product has the units of the target once: its first stated variance has them, others are factors.
+            sized = next((k for k, factor in enumerate(factors) if _states_size(factor)), 0)
+            units = [columns if k == sized else columns._replace(target_std=1.0) for k in range(len(factors))]
+            return ProductKernel(kernels=tuple(_built(f, unit, ard) for f, unit in zip(factors, units, strict=True)))
         case Single():
             return _single(expression, columns, ard)
+
+
+def _states_size(expression: Expression) -> bool:
+    """Whether a variance is stated anywhere in it."""
+    match expression:
+        case Sum(parts) | Product(parts):
+            return any(map(_states_size, parts))
+        case Single():
+            return any(name == "variance" for name, _ in expression.parameters)
 
 
 def _single(single: Single, columns: Columns, ard: bool) -> AbstractKernel:

@@ -69,10 +69,16 @@ def kernel_words(kernel: AbstractKernel | tuple[AbstractKernel, ...], columns: C
     """
     if isinstance(kernel, tuple):
         return "; ".join(f"output {k}: {kernel_words(part, columns)}" for k, part in enumerate(kernel))
-    if isinstance(kernel, SumKernel | ProductKernel):
-        sign = " + " if isinstance(kernel, SumKernel) else " x "
-        parts = (kernel_words(part, columns) for part in kernel.kernels)
-        return sign.join(f"[{part}]" for part in parts)
+    if isinstance(kernel, SumKernel):
+        return " + ".join(f"[{kernel_words(part, columns)}]" for part in kernel.kernels)
+    if isinstance(kernel, ProductKernel):
+        # A product has the target's units once.
+        first, *others = kernel.kernels
+        factors = [
+            kernel_words(first, columns),
+            *(kernel_words(part, columns._replace(target_std=1.0)) for part in others),
+        ]
+        return " x ".join(f"[{part}]" for part in factors)
     name = type(kernel).__name__
     chosen = np.arange(len(columns.names))[kernel.active_dims]
     seen = "" if chosen.size == len(columns.names) else f" of {', '.join(columns.names[k] for k in chosen)}"

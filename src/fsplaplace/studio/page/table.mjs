@@ -9,6 +9,9 @@ export const MOST_SHOWN = 2000;
 const DAYS_PER_YEAR = 365.2425;
 const DATE = /^(\d{4}-\d{2})(-\d{2})?(?:[T ](\d{2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?)(Z|[+-]\d{2}:?\d{2})?)?$/;
 
+// 1,234 is a thousand and more to some, a little more than one to others; 1/2/2020 is in January to some, in February to others.
+const COMMA = /^[+-]?\d+,\d+$/, THOUSANDS = /^[+-]?[1-9]\d{0,2},\d{3}$/, UNSURE_DATE = /^\d{1,2}([./-])\d{1,2}\1\d{2,4}\b/;
+
 /** A file that cannot be used; its message says why and what to do. */
 export class TableError extends Error {}
 
@@ -37,12 +40,16 @@ export function readTable(text, file, totalRows = null) {
     const found = read.findIndex((values) => values.some(Number.isFinite) && 2 * values.filter(Number.isFinite).length >= given);
     if (found >= 0) columns.push({ name, values: read[found], unit: found ? "years" : null });
     if (found === 1) notes.push(`column “${name}” holds dates, shown as years`);
-    if (found < 0) notes.push(`column “${name}” ${given ? "holds text and is left out here; fsplaplace fit makes it columns of zeros and ones" : "is empty and is left out"}`);
+    if (found < 0) notes.push(`column “${name}” ${leftOut(whole.map((row) => row[k].trim()).filter((cell) => cell !== ""))}`);
   });
   if (columns.length < 2) {
-    throw new TableError(`${file} has ${count(columns.length, "column")} of numbers; a prior needs at least one input and one target`);
+    throw new TableError([`${file} has ${count(columns.length, "column")} of numbers; a prior needs at least one input and one target`, ...notes].join("; "));
   }
   if (columns.every(({ unit }) => unit)) throw new TableError(`${file} has dates but no column of numbers; a prior needs a target`);
+  const thousands = whole.flat().filter((cell) => COMMA.test(cell.trim()));
+  if (thousands.length && thousands.every((cell) => THOUSANDS.test(cell.trim()))) {
+    notes.push(`“${thousands[0].trim()}” is read as ${numberIn(thousands[0])}: if it is more than a thousand, write it without a comma`);
+  }
   return { file, columns, width: header.length, rows: whole.length, totalRows: totalRows ?? whole.length, notes };
 }
 
@@ -67,6 +74,13 @@ export function rowsOf(table, inputs, targets) {
     y: Float64Array.from(rows.flatMap((i) => targets.map((_, k) => chosen[inputs.length + k][i]))),
   });
   return { ...take(used), shown: take(shown), numRows: used.length, dropped, notes };
+}
+
+/** Why a column is not one of numbers, by its cells that are not empty. */
+function leftOut(given) {
+  if (!given.length) return "is empty and is left out";
+  if (given.every((cell) => UNSURE_DATE.test(cell))) return `is left out: “${given[0]}” may be a date, which is written as 2026-01-31`;
+  return "holds text and is left out here; fsplaplace fit makes it columns of zeros and ones";
 }
 
 function pick(rows, most) {
@@ -112,7 +126,7 @@ function cells(text) {
 function numberIn(cell) {
   const text = cell.trim();
   if (text === "" || /^[+-]?0[xob]/i.test(text)) return NaN;
-  const value = Number(/^[+-]?\d+,\d+$/.test(text) ? text.replace(",", ".") : text);
+  const value = Number(COMMA.test(text) ? text.replace(",", ".") : text);
   return Number.isFinite(value) ? value : NaN;
 }
 
