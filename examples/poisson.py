@@ -107,9 +107,14 @@ for (name, (region, inside, load)), row in zip(PROBLEMS.items(), axes, strict=Tr
         f"on average, posterior standard deviation {std[free].mean():.4f}, {within:.0%} within two of them"
     )
     assert within > 0.85 or name == "L, constant load"
-    for ax, values, title in zip(row, (mean, error, 2 * std), ("posterior mean", "error", "2 std"), strict=True):
+    # Error and error bar with the same colours, so that they can be compared.
+    limits = [(None, None), *2 * [(0.0, max(error[free].max(), 2 * std[free].max()))]]
+    panels = zip(row, (mean, error, 2 * std), ("posterior mean", "error", "2 std"), limits, strict=True)
+    for ax, values, title, (lowest, highest) in panels:
         shown = np.where(free, values, np.nan)
-        image = ax.pcolormesh(grid[0, :, 0], grid[:, 0, 1], shown, cmap="cividis", shading="nearest")
+        image = ax.pcolormesh(
+            grid[0, :, 0], grid[:, 0, 1], shown, cmap="cividis", shading="nearest", vmin=lowest, vmax=highest
+        )
         ax.plot(*boundary.T, ".", color="#D55E00", markersize=3)
         ax.set(aspect="equal", xticks=[-1, 0, 1], yticks=[-1, 0, 1], title=title)
         figure.colorbar(image, ax=ax, shrink=0.8)
