@@ -60,7 +60,7 @@ def finite_differences(inside, load, side=81):
 
 
 # %% [markdown]
-# Three problems: a wavy load in both regions, and one as heavy everywhere in the L. 100 points inside and 48 on the boundary. The
+# Three problems (the third brings a warning, which is explained below): a wavy load in both regions, and one as heavy everywhere in the L. 100 points inside and 48 on the boundary. The
 # prior holds wherever context points are, and the shape of the region is in the observations alone.
 
 
@@ -124,8 +124,9 @@ for (name, (region, inside, load)), row in zip(PROBLEMS.items(), axes, strict=Tr
 # %% [markdown]
 # The first two are solved to their error bars. Under a constant load the true solution in the L has infinite curvature at the
 # inner corner, which no function of a smooth prior has: the error that begins there reaches far into the region, where it is
-# several times its bar. An error bar is as good as the prior it comes from, and the verdict, which compares the network with the
-# Gaussian process of the same prior, cannot say that the prior is wrong.
+# several times its bar. An error bar is as good as the prior it comes from. The verdict, which compares the network with the
+# Gaussian process of the same prior, cannot say that the prior is wrong; but `laplace` has warned that the boundary values at that
+# corner and the load near it contradict each other under a prior this smooth.
 
 # %%
 if len(sys.argv) > 1:
