@@ -60,8 +60,9 @@ def finite_differences(inside, load, side=81):
 
 
 # %% [markdown]
-# Three problems (the third brings a warning, which is explained below): a wavy load in both regions, and one as heavy everywhere in the L. 100 points inside and 48 on the boundary. The
-# prior holds wherever context points are, and the shape of the region is in the observations alone.
+# Three problems: a wavy load in both regions, and one as heavy everywhere in the L, which brings a warning that is explained
+# below. 100 points inside and 48 on the boundary. The prior holds wherever context points are, and the shape of the region is in the
+# observations alone.
 
 
 # %%
