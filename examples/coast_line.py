@@ -81,5 +81,9 @@ for ax, name, each in zip(axes, ("drifters alone", "no flow through the shore"),
     plotting.plot_vector_field(each, X, y, ax=ax)
     ax.add_patch(plt.Circle((0, 0), RADIUS, facecolor="#8A8A8A", edgecolor="black", zorder=5))
     ax.set_title(name)
+# One colour, one number in both.
+uncertainty = [ax.collections[0] for ax in axes]
+for image in uncertainty:
+    image.set_clim(0, max(each.get_array().max() for each in uncertainty))
 if len(sys.argv) > 1:
     figure.savefig(sys.argv[1], dpi=65)

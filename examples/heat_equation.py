@@ -80,6 +80,6 @@ for name, found, colour in (("readings alone", before, "#8A8A8A"), ("with the he
     right.plot(start[:, 1], mean, color=colour)
 right.plot(start[:, 1], truth, "--", color="black", label="truth")
 right.set(xlabel="place", ylabel="temperature", title="at the start, never measured")
-right.legend(fontsize="small")
+right.legend(fontsize="small", loc="lower center", bbox_to_anchor=(0.42, 0.0))
 if len(sys.argv) > 1:
     figure.savefig(sys.argv[1], dpi=80)

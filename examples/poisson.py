@@ -60,8 +60,9 @@ def finite_differences(inside, load, side=81):
 
 
 # %% [markdown]
-# Three problems: a wavy load in both regions, and one as heavy everywhere in the L. 100 points inside and 48 on the boundary. The
-# prior holds wherever context points are, and the shape of the region is in the observations alone.
+# Three problems: a wavy load in both regions, and one as heavy everywhere in the L, which brings a warning that is explained
+# below. 100 points inside and 48 on the boundary. The prior holds wherever context points are, and the shape of the region is in the
+# observations alone.
 
 
 # %%
@@ -107,9 +108,14 @@ for (name, (region, inside, load)), row in zip(PROBLEMS.items(), axes, strict=Tr
         f"on average, posterior standard deviation {std[free].mean():.4f}, {within:.0%} within two of them"
     )
     assert within > 0.85 or name == "L, constant load"
-    for ax, values, title in zip(row, (mean, error, 2 * std), ("posterior mean", "error", "2 std"), strict=True):
+    # Error and error bar with the same colours, so that they can be compared.
+    limits = [(None, None), *2 * [(0.0, max(error[free].max(), 2 * std[free].max()))]]
+    panels = zip(row, (mean, error, 2 * std), ("posterior mean", "error", "2 std"), limits, strict=True)
+    for ax, values, title, (lowest, highest) in panels:
         shown = np.where(free, values, np.nan)
-        image = ax.pcolormesh(grid[0, :, 0], grid[:, 0, 1], shown, cmap="cividis", shading="nearest")
+        image = ax.pcolormesh(
+            grid[0, :, 0], grid[:, 0, 1], shown, cmap="cividis", shading="nearest", vmin=lowest, vmax=highest
+        )
         ax.plot(*boundary.T, ".", color="#D55E00", markersize=3)
         ax.set(aspect="equal", xticks=[-1, 0, 1], yticks=[-1, 0, 1], title=title)
         figure.colorbar(image, ax=ax, shrink=0.8)
@@ -119,8 +125,9 @@ for (name, (region, inside, load)), row in zip(PROBLEMS.items(), axes, strict=Tr
 # %% [markdown]
 # The first two are solved to their error bars. Under a constant load the true solution in the L has infinite curvature at the
 # inner corner, which no function of a smooth prior has: the error that begins there reaches far into the region, where it is
-# several times its bar. An error bar is as good as the prior it comes from, and the verdict, which compares the network with the
-# Gaussian process of the same prior, cannot say that the prior is wrong.
+# several times its bar. An error bar is as good as the prior it comes from. The verdict, which compares the network with the
+# Gaussian process of the same prior, cannot say that the prior is wrong; but `laplace` has warned that the boundary values at that
+# corner and the load near it contradict each other under a prior this smooth.
 
 # %%
 if len(sys.argv) > 1:

@@ -165,15 +165,42 @@ class TestFarInputs:
         later = posterior.condition(NEW[:5] + self.shift, np.asarray(posterior.predict(NEW[:5] + self.shift).mean))
         assert np.all(np.asarray(later.predict(NEW[:5] + self.shift).std) < posterior.predict(NEW[:5] + self.shift).std)
 
+    def test_operators_that_follow_a_shift_see_the_same(self, fitted):
+        """Slopes observed and averages predicted a million away are those at zero."""
+        posterior, found = fitted[1], []
+        average = fsp.operators.average(lambda x: x - 0.1, lambda x: x + 0.1)
+        for shift in (0.0, self.shift):
+            prior, context = fsp.Prior(RBF(lengthscale=0.3)), fsp.context.around(X + shift)
+            model = fsp.as_model(fsp.mlp([30], prior=prior, context=context, key=jr.key(1)))
+            slopes = fsp.Observation(
+                NEW[:9] + shift, NEW[:9, 0], fsp.likelihoods.Gaussian(0.1), of=fsp.operators.partial(0)
+            )
+            trained = fsp.train(
+                model,
+                prior,
+                posterior.likelihood,
+                context,
+                X + shift,
+                Y,
+                also=[slopes],
+                key=jr.key(0),
+                steps=2,
+                progress=False,
+            )
+            each = fsp.laplace(trained.model, prior, posterior.likelihood, X + shift, Y, also=[slopes], mean="refined")
+            found.append(each.predict(NEW[:9] + shift, of=average))
+        np.testing.assert_allclose(found[1].mean, found[0].mean, atol=2e-3)
+        np.testing.assert_allclose(found[1].std, found[0].std, atol=2e-3)
+
     def test_what_cannot_be_centred_is_refused(self, fitted, tmp_path):
-        posterior, slope = fitted[1], fsp.operators.partial(0)
-        with pytest.raises(ValueError, match=r"inputs minus .*which operators do not know; subtract that"):
-            posterior.predict(NEW + self.shift, of=slope)
+        posterior, fixed = fitted[1], fsp.operators.integral(self.shift, self.shift + 1)
+        with pytest.raises(ValueError, match=r"integral depends on where x is, .*inputs minus .*; subtract that"):
+            posterior.predict(NEW + self.shift, of=fixed)
         with pytest.raises(ValueError, match="export: the inputs lie so far from zero"):
             fsp.export(posterior, tmp_path / "program")
-        slopes = fsp.Observation(NEW + self.shift, NEW[:, 0], fsp.likelihoods.Gaussian(0.1), of=slope)
-        with pytest.raises(ValueError, match="pass the network that train returned"):
-            fsp.laplace(posterior.model, posterior.prior, posterior.likelihood, X + self.shift, Y, also=[slopes])
+        total = fsp.Observation(NEW[:1] + self.shift, NEW[:1, 0], fsp.likelihoods.Gaussian(0.1), of=fixed)
+        with pytest.raises(ValueError, match="depends on where x is"):
+            fsp.laplace(posterior.model, posterior.prior, posterior.likelihood, X + self.shift, Y, also=[total])
 
     @pytest.mark.parametrize("kind", ["a kernel that moves", "a network that does not centre", "rounded rows"])
     def test_without_a_way_to_centre_it_is_said(self, kind):

@@ -424,3 +424,23 @@ def test_what_cannot_be_observed_is_said(small):
     assert len(found) == 2
     assert "also[0] (partial(0)): 1 of 2 inputs" in found[0]
     assert "also[1] (average): 1 of 3 inputs" in found[1]
+
+
+def test_a_derivative_far_outside_the_region_is_the_priors_and_an_integral_within_it_is_not(small):
+    model, prior = small
+    posterior = fsp.laplace(model, prior, Gaussian(0.1), X2, Y2, context_points=POINTS)
+    slope = posterior.predict([[9.0]], of=ops.partial(0))
+    np.testing.assert_allclose(slope.std, 1 / SCALE, rtol=1e-3)
+    np.testing.assert_allclose(slope.mean, 0.0, atol=1e-3)
+    within = ops.integral(-0.5, 0.5, nodes=12)
+    np.testing.assert_allclose(posterior.predict([[9.0]], of=within).std, posterior.predict([[0.0]], of=within).std)
+
+
+def test_a_number_in_an_operator_may_be_traced(small):
+    model, prior = small
+    posterior = fsp.laplace(model, prior, Gaussian(0.1), X2, Y2, context_points=POINTS)
+
+    def slope(factor):
+        return posterior.predict(X2[:1], of=factor * ops.partial(0)).mean[0, 0]
+
+    np.testing.assert_allclose(jax.jit(jax.grad(slope))(3.0), slope(1.0), rtol=1e-5)

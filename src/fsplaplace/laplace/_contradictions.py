@@ -91,16 +91,17 @@ class _Told(NamedTuple):
 
 
 def warn_if_kinds_contradict(kinds: Sequence[Observed], prior: Prior) -> None:
-    """Say if observations contradict each other; of tangents, those at the function that they belong to.
+    """Say if observations contradict each other.
 
     Rows with a twentieth of the prior's standard deviation as noise, or less, are compared: at most 1,000 targets, evenly spaced, of
-    kinds that the kernel can be taken through.
+    linear operators that the kernel can be taken through. A tangent at a network that is not trained to its end would contradict
+    what is true.
 
     Args:
         kinds: all observations.
         prior: over the function.
     """
-    able = [kind for kind in kinds if kind.noise is not None and kind.stated]
+    able = [kind for kind in kinds if kind.noise is not None and kind.stated and not kind.tangent]
     total = sum(kind.num_targets for kind in able)
     told = [_told(kind, total) for kind in able]
     told = [each for each in told if each.rows.size]

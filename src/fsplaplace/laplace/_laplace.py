@@ -20,10 +20,10 @@ from fsplaplace.laplace._posterior import Posterior
 from fsplaplace.laplace._precision_form import precision_form
 from fsplaplace.laplace._problem import Problem, default_context, default_guards, distinct, with_training
 from fsplaplace.likelihoods import Likelihood
-from fsplaplace.networks import Model, bring_near
+from fsplaplace.networks import Model
 from fsplaplace.observations import Observation
 from fsplaplace.prior import Prior
-from fsplaplace.training import check_types
+from fsplaplace.training import bring_all_near, check_types
 
 
 @checked(ranges={"data_share": Range("above 0 and at most 1", above=0, most=1)})
@@ -118,15 +118,9 @@ def laplace(
     """
     ready_to_compute()
     check_types(model, prior, likelihood)
-    if model.origin is not None and also:
-        raise ValueError(
-            f"laplace: {model.name} works with inputs minus {np.asarray(model.origin)}, which operators do not know; pass the "
-            "network that train returned"
-        )
     if X is None and y is not None:
         raise ValueError("laplace: X is None, but y is not; pass both, or neither and also=[Observation(...)]")
-    if X is not None and not also:
-        model, prior = bring_near(model, prior, first_rows(X))
+    model, prior = bring_all_near(model, prior, None if X is None else first_rows(X), tuple(also or ()))
     values = None if X is None else check_rows(model, prior, likelihood, X, y)
     observed = observe(model, prior, likelihood, values, tuple(also or ()))
     data = all_inputs(observed)

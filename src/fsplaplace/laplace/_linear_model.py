@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from fsplaplace.likelihoods import Likelihood
 from fsplaplace.networks import Model, outputs_and_jacobian, push_forward_block, route
@@ -108,15 +109,18 @@ class LinearModel(eqx.Module):
         r"""$\rho(x)$, the prior's correlation between an input and the nearest point of the box of the context points: 1 inside.
 
         Outside, the features are whatever the network's saturation makes of them. They may carry $\rho^2 k$ of the variance k, so
-        that the prior returns with the distance as its kernel says. Of what operators see nothing is taken away.
+        that the prior returns with the distance as its kernel says. What an operator sees there goes with the function, unless it
+        sees nothing outside, as an integral between fixed bounds.
         """
-        if not isinstance(self.prior, Prior):
-            return jnp.ones_like(like)
+        prior = self.prior if isinstance(self.prior, Prior) else self.prior.prior
         flat, points = (values.reshape(values.shape[0], -1) for values in (x, self.context_points))
         nearest = jnp.clip(flat, jnp.min(points, axis=0), jnp.max(points, axis=0))
         outside = jnp.any(nearest != flat, axis=1, keepdims=True)
         # Inside, any other point will do: the derivative of a distance of zero could be infinite.
-        found = self.prior.correlation(flat, jnp.where(outside, nearest, flat + 1.0))
+        found = prior.correlation(flat, jnp.where(outside, nearest, flat + 1.0))
+        if not isinstance(self.prior, Prior):
+            found = jnp.broadcast_to(jnp.min(found, axis=1, keepdims=True), like.shape)
+            outside = outside & sees_outside(self.prior, x, points)
         return jnp.where(outside, jnp.clip(found.astype(like.dtype), 0.0, 1.0), 1.0)
 
     def noise_variance(self, local: "Local") -> Float[Array, "n t"] | None:
@@ -161,6 +165,19 @@ class Local(NamedTuple):
     def variance(self) -> Float[Array, "n q"]:
         """Of the function."""
         return jnp.sum(self.features**2, axis=2) + self.unexplained
+
+
+def sees_outside(prior: SeenPrior, x: Float[Array, "n ..."], points: Float[Array, "m d"]) -> Bool[Array, "n 1"]:
+    """Whether an operator sees, at each input, anything of a wave that is cut out of the box of some points."""
+    lower, upper = jnp.min(points, axis=0), jnp.max(points, axis=0)
+    phases = jnp.arange(1.0, prior.prior.num_outputs + 1, dtype=x.dtype)
+
+    def beyond(point):
+        flat = point.reshape(-1)
+        wave = jnp.sin(flat @ jnp.sqrt(jnp.arange(2.0, flat.size + 2, dtype=x.dtype)) + phases)
+        return jnp.where(jnp.any((flat < lower) | (flat > upper)), wave, 0.0)
+
+    return jax.vmap(lambda row: jnp.any(prior.operator.derivative(beyond)(row) != 0, keepdims=True))(x).reshape(-1, 1)
 
 
 _M = TypeVar("_M", bound=eqx.Module)

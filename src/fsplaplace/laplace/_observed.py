@@ -17,6 +17,7 @@ from jaxtyping import Array, Bool, Float
 from fsplaplace.host import in_float64, to_device
 from fsplaplace.laplace import _choices
 from fsplaplace.laplace._data import Part, Rows, read_rows
+from fsplaplace.laplace._linear_model import sees_outside
 from fsplaplace.likelihoods import Likelihood, Noise
 from fsplaplace.networks import Model, PointFunction
 from fsplaplace.observations import Observation
@@ -147,13 +148,10 @@ def warn_if_outside(kind: Observed, points: Float[np.ndarray, "m ..."]) -> None:
     """Say if an operator looks outside the box of the context points, where the prior is not enforced."""
     if kind.of_values:
         return
-    flat, inputs = (each.reshape(len(each), -1) for each in (points, kind.data.held().inputs))
-    box = np.min(flat, axis=0), np.max(flat, axis=0)
-    outside = np.any((inputs < box[0]) | (inputs > box[1]), axis=1)
-    outside |= np.asarray(_looks_outside(kind, box))
+    outside = np.asarray(_outside(kind, points))
     if np.any(outside):
         warnings.warn(
-            f"laplace: {kind.name}: {int(np.sum(outside))} of {len(inputs)} inputs lie, or reach, outside the context region, where "
+            f"laplace: {kind.name}: {int(np.sum(outside))} of {len(outside)} inputs lie, or reach, outside the context region, where "
             "the prior is not enforced; pass context_points that cover them",
             UserWarning,
             stacklevel=4,
@@ -201,18 +199,9 @@ def warn_if_contradictory(kind: Observed) -> bool:
 
 
 @in_float64
-def _looks_outside(kind: Observed, box) -> Bool[Array, " n"]:
-    """Where the operator sees a function that is 1 outside the box and 0 within: averages and differences reach beyond x."""
-    lower, upper = (jnp.asarray(bound, float) for bound in box)
-
-    def beyond(x):
-        flat = x.reshape(-1)
-        return jnp.full(kind.prior.num_outputs, jnp.any((flat < lower) | (flat > upper)), x.dtype)
-
-    def looks(x):
-        return jnp.any(kind.operator.derivative(beyond)(x) != 0)
-
-    return jax.jit(jax.vmap(looks))(jnp.asarray(kind.data.held().inputs, float))
+def _outside(kind: Observed, points: Float[Array | np.ndarray, "m ..."]) -> Bool[Array, "n 1"]:
+    inputs, flat = jnp.asarray(kind.data.held().inputs, float), jnp.asarray(points.reshape(len(points), -1), float)
+    return jax.jit(lambda x: sees_outside(kind.prior.through(kind.operator), x, flat))(inputs)
 
 
 def all_inputs(kinds: Sequence[Observed]) -> Rows:

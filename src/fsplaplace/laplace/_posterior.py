@@ -44,9 +44,9 @@ from fsplaplace.networks import (
     map_rows,
     rows_per_block,
 )
-from fsplaplace.operators import Operator, Tangent, Value, as_operator
+from fsplaplace.operators import Operator, Tangent, Value, as_operator, follows_shifts
 from fsplaplace.prior import Prior, SeenPrior
-from fsplaplace.training import is_stated, settle
+from fsplaplace.training import is_stated, not_shifted, settle
 
 _WHOSE_LIKELIHOOD = "Posterior.{}: likelihood is None, but the posterior's own is of values; pass the likelihood of what the operator sees"
 
@@ -142,7 +142,8 @@ class Posterior(eqx.Module):
             x: where.
             of: what to predict of the function, an operator of `fsplaplace.operators` or `lambda f: lambda x: ...`: a
                 derivative, a divergence, an integral. One that is not linear is linearised at the mean. Under `jax.jit` of a
-                posterior operators are not tried out first: state what they are, and the nodes of integrals.
+                posterior, or of a number in the operator, it is not tried out first: state what it is, and the nodes of
+                integrals.
             variance: False for the mean alone, as a `PredictedMean`. The network's own mean then takes one forward pass; the
                 refined mean is scaled by what the features imply, and takes nearly as long as with the variance.
             memory_budget: bytes; a quarter of RAM by default.
@@ -227,6 +228,7 @@ class Posterior(eqx.Module):
         Example:
             >>> later = posterior.condition(X_new, y_new)  # doctest: +SKIP
         """
+        of = None if isinstance(of, Value) else of
         own = likelihood is None
         if own and of is not None:
             raise ValueError(_WHOSE_LIKELIHOOD.format("condition"))
@@ -262,6 +264,7 @@ class Posterior(eqx.Module):
 
         Time: that of `predict`, and $O(n q^2 (q + r))$; memory: one block of rows.
         """
+        of = None if isinstance(of, Value) else of
         if likelihood is None and of is not None:
             raise ValueError(_WHOSE_LIKELIHOOD.format("leave_one_out"))
         chosen = self.likelihood if likelihood is None else likelihood
@@ -409,21 +412,26 @@ def _check_targets(y, likelihood: Likelihood, num_rows: int, width: int, dtype, 
     return targets
 
 
+def _check_shift(posterior: Posterior, operator: Operator) -> None:
+    """Refuse operators that depend on where x is, if the posterior works with inputs from which something was subtracted."""
+    if (origin := posterior.model.origin) is None:
+        return
+    far = np.asarray(posterior.context_points, np.float64) + np.asarray(origin, np.float64)
+    if not follows_shifts(operator, far, posterior.prior.num_outputs, np.asarray(origin)):
+        raise ValueError(f"Posterior: {not_shifted(operator, np.asarray(origin))}")
+
+
 def _through(posterior: Posterior, of: Operator | Callable | None) -> LinearModel:
     """The linear model of what an operator makes of the function."""
     linear, operator = posterior._linear_model, as_operator(of)
     if isinstance(operator, Value):
         return linear
-    if posterior.model.origin is not None:
-        raise ValueError(
-            f"Posterior: of is {operator.name}, but the inputs lie so far from zero that this posterior works with inputs minus "
-            f"{posterior.model.origin}, which operators do not know; subtract that from all inputs before train and laplace"
-        )
-    concrete, stated = not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(posterior)), True
+    concrete, stated = not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((posterior, operator))), True
     # Also where x is traced: what is known of the operator does not depend on it.
     with jax.ensure_compile_time_eval() if concrete else contextlib.nullcontext():
         if concrete:
             operator = settle(operator, posterior.model, posterior.prior, np.asarray(posterior.context_points))
+            _check_shift(posterior, operator)
         if not operator.linear:
             operator = posterior.tangent(operator)
         if concrete:

@@ -30,6 +30,7 @@ from fsplaplace.networks._model import release_code as release_code
 from fsplaplace.networks._normalise import Normalised as Normalised
 from fsplaplace.networks._normalise import normalise as normalise
 from fsplaplace.networks._origin import Moved as Moved
+from fsplaplace.networks._origin import Near as Near
 from fsplaplace.networks._origin import bring_near as bring_near
 from fsplaplace.networks._origin import moved_model as moved_model
 from fsplaplace.networks._origin import moved_prior as moved_prior

@@ -13,6 +13,7 @@
 
 from fsplaplace.operators._custom import Custom as Custom
 from fsplaplace.operators._custom import as_operator as as_operator
+from fsplaplace.operators._custom import follows_shifts as follows_shifts
 from fsplaplace.operators._custom import linear as linear
 from fsplaplace.operators._custom import nonlinear as nonlinear
 from fsplaplace.operators._custom import settled as settled

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from fsplaplace.arguments import checked
 from fsplaplace.host import in_float64
@@ -16,6 +16,8 @@ from fsplaplace.operators._outputs import value
 
 # Largest relative departure from linearity in float64, and rows at which operators are tried.
 _LINEAR, _TRIED = 1e-7, 8
+# Largest relative difference after a shift, whose rounding derivatives see.
+_SHIFTED = 1e-5
 # Frequencies (over the spread of the inputs) between which the growth of L[sin] gives the order of L.
 _FREQUENCIES, _LOW = (1e2, 1e3), 1e-9
 
@@ -148,6 +150,41 @@ def settled(
         found.departure <= _LINEAR if stated is None else stated,
         max(operator.order, found.order) if order is None else order,
     )
+
+
+@in_float64
+def follows_shifts(
+    operator: Operator,
+    points: Float[Array | np.ndarray, "n ..."],
+    num_outputs: int,
+    origin: Float[Array | np.ndarray, " d"],
+) -> bool:
+    r"""Whether $L[f(\cdot - o)](x) = L[f](x - o)$, as for derivatives and averages around x: not if it names places in x.
+
+    Args:
+        operator: L.
+        points: some inputs x.
+        num_outputs: q, of the functions it is given.
+        origin: o.
+
+    Time: milliseconds, but for compilation.
+    """
+    rows = np.asarray(points[:: -(-len(points) // _TRIED)], np.float64)
+    near = rows - np.asarray(origin, np.float64)
+    wave = np.random.default_rng(0).standard_normal((num_outputs, near[0].size)) / np.maximum(
+        np.ptp(near.reshape(len(near), -1), axis=0), 1e-300 + np.max(np.abs(near)) * 1e-6
+    )
+
+    def function(x):
+        return jnp.sin(jnp.asarray(wave) @ x.reshape(-1) + jnp.arange(num_outputs))
+
+    def applied(f, x):
+        return jax.vmap(lambda row: jnp.ravel(operator(f)(row)))(x)
+
+    there, here = jax.jit(
+        lambda far, near: (applied(lambda x: function(x - jnp.asarray(origin, float)), far), applied(function, near))
+    )(jnp.asarray(rows), jnp.asarray(near))
+    return bool(np.max(np.abs(there - here)) <= _SHIFTED * max(float(np.max(np.abs(here))), 1e-300))
 
 
 class _Tried(NamedTuple):

@@ -4,7 +4,9 @@ from fsplaplace.training._loop import Minimum as Minimum
 from fsplaplace.training._loop import Objective as Objective
 from fsplaplace.training._loop import OneTerm as OneTerm
 from fsplaplace.training._loop import minimise as minimise
+from fsplaplace.training._observed import bring_all_near as bring_all_near
 from fsplaplace.training._observed import is_stated as is_stated
+from fsplaplace.training._observed import not_shifted as not_shifted
 from fsplaplace.training._observed import observed_rows as observed_rows
 from fsplaplace.training._observed import settle as settle
 from fsplaplace.training._observed import settle_under as settle_under

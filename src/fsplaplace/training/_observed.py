@@ -1,16 +1,20 @@
 """Operators on their way to a network and a prior: settled, and refused by name where they cannot work."""
 
+from collections.abc import Sequence
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Shaped
+from numpy.typing import ArrayLike
 
 from fsplaplace import kernels
+from fsplaplace.arguments import check_readable
 from fsplaplace.host import cast, in_float64, to_device
-from fsplaplace.networks import Model, warn_if_coarse
+from fsplaplace.networks import Model, Near, bring_near, warn_if_coarse
 from fsplaplace.observations import Observation
-from fsplaplace.operators import Operator, settled
+from fsplaplace.operators import Operator, follows_shifts, settled
 from fsplaplace.prior import Prior, moments
 from fsplaplace.training._problem import check_widths
 
@@ -38,11 +42,47 @@ class TrainingRows(eqx.Module):
         return (self.X, self.targets) if index is None else (self.X[index], self.targets[index])
 
 
+def bring_all_near(model: Model, prior: Prior, X: ArrayLike | None, also: Sequence[Observation]) -> Near:
+    """`bring_near` for values and observations together: as they are unless all operators follow a shift of the inputs.
+
+    Args:
+        model: the network.
+        prior: the prior.
+        X: inputs of values, or some of them; None without values.
+        also: what else was observed.
+    """
+    if not also:
+        return Near(model, prior) if X is None else bring_near(model, prior, X)
+    parts = [check_readable(each, "X") for each in ([] if X is None else [X]) + [each.X for each in also]]
+    if len({part.shape[1:] for part in parts}) > 1 or any(part.ndim != 2 for part in parts):
+        return Near(model, prior)  # refused where the rows are checked
+    near = bring_near(model, prior, np.concatenate(parts))
+    if near.model.origin is None:
+        return near
+    origin = np.asarray(near.model.origin)
+    for each in also:
+        scales = _lengthscales(prior, origin.size)
+        resolved = each.of.resolve(scales, np.asarray(each.X, np.float64))
+        if not follows_shifts(resolved, np.asarray(each.X, np.float64), prior.num_outputs, origin):
+            if model.origin is not None:
+                raise ValueError(not_shifted(each.of, origin))
+            return Near(model, prior)
+    return near
+
+
+def not_shifted(operator: Operator, origin: Float[np.ndarray, " d"]) -> str:
+    """What is said of an operator that depends on where x is, if the network works with moved inputs."""
+    return (
+        f"operator {operator.name} depends on where x is, but the inputs lie so far from zero that the network works with inputs "
+        f"minus {np.asarray(origin)}; subtract that from all inputs before train and laplace, and in the operator"
+    )
+
+
 def observed_rows(model: Model, prior: Prior, observation: Observation, name: str) -> TrainingRows:
     """An observation, checked, with its operator settled."""
     try:
         inputs = model.check_inputs(observation.X)
-        warn_if_coarse(np.asarray(observation.X), model.dtype)
+        warn_if_coarse(np.asarray(observation.X), model.dtype, origin=model.origin)
         targets = observation.likelihood.check_targets(observation.y, num_rows=inputs.shape[0])
         operator = settle(observation.of, model, prior, np.asarray(inputs))
         targets = cast(to_device(targets), model.dtype)

@@ -20,14 +20,14 @@ from fsplaplace.arguments import KeyLike, as_key, checked
 from fsplaplace.context import Sampler
 from fsplaplace.host import host_generator, ready_to_compute, to_device
 from fsplaplace.likelihoods import Likelihood
-from fsplaplace.networks import Model, bring_near, linearisation
+from fsplaplace.networks import Model, linearisation
 from fsplaplace.observations import Observation
 from fsplaplace.operators import value
 from fsplaplace.parallel import map_sharded, replicate, row_sharding
 from fsplaplace.prior import Prior
 from fsplaplace.training._checks import check_context, check_jitter
 from fsplaplace.training._loop import Objective, minimise
-from fsplaplace.training._observed import TrainingRows, observed_rows
+from fsplaplace.training._observed import TrainingRows, bring_all_near, observed_rows
 from fsplaplace.training._problem import check_problem, check_types
 from fsplaplace.training._trainable import HeldOutLoss, combine, default_optimizer, hold_out, partition
 
@@ -166,9 +166,8 @@ def train(
     if X is None and not also:
         raise ValueError("train: X is None and there are no observations; pass X and y, or also=[Observation(...)]")
     given = model
-    if X is not None and not also:
-        near = bring_near(model, prior, X)
-        model, prior, context = near.model, near.prior, near.sampler(context)
+    near = bring_all_near(model, prior, X, also)
+    model, prior, context = near.model, near.prior, near.sampler(context)
     data = None if X is None or y is None else check_problem(model, prior, likelihood, X, y)
     check_jitter(jitter)
     kinds, held_out = [], None
