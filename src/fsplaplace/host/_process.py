@@ -10,7 +10,7 @@ from fsplaplace.arguments import refuse_fork
 _MAPS, _MOST_MAPS = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")
 # Each compiled program keeps a few memory maps and its code. At this share of what the system allows they are dropped: a fit of a
 # new size adds some 300 maps and 14 MB, and past the limit XLA crashes. With 0.15 about 30 sizes stay compiled, and a process that
-# fits 200 of them holds less than 1 GiB (`benchmarks/trust.py --parts sizes`).
+# fits one size after the other holds less than 1 GiB (`benchmarks/trust.py --parts sizes`).
 _SHARE_OF_MAPS = 0.15
 
 
