@@ -203,7 +203,7 @@ class Ocean(Experiment):
         return Outcome(rows, choices, curves)
 
     difference = (
-        "The exact process scores the paper's 0.0131, so data, kernel and noise are the paper's, and the refined mean is that process's. "
+        "The exact process scores the paper's 0.0131, so data and kernel are the paper's (the noise is not: it was not printed), and the refined mean is that process's. "
         "The network's own mean, which is that of the paper's form, is close to it after 500 steps (0.0138) and drifts away from it in "
         "100,000 (0.0445; the paper 0.0169): the prior is enforced at 80 fixed points, and between them long training leaves the network "
         "free. The authors' recipe holds it back: with the usual first layer, a jitter of 1e-10 and a learned noise the same training "
