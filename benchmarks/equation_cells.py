@@ -167,6 +167,8 @@ def timed(n: int, dtype: str) -> dict:
     x = generator.uniform(equation.lower, equation.upper, (150, 2))
     truth = solution(x)
     row = {"n": n}
+    # Other cells of the same run may have compiled the same programs.
+    jax.clear_caches()
     with jax.enable_x64(dtype == "float64"):
         solver = _Solver(equation)
         for name in ("cold", "warm"):
