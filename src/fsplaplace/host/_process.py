@@ -9,8 +9,8 @@ from fsplaplace.arguments import refuse_fork
 
 _MAPS, _MOST_MAPS = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")
 # Each compiled program keeps a few memory maps and its code. At this share of what the system allows they are dropped: a fit of a
-# new size adds some 300 maps and 14 MB, and past the limit XLA crashes. With 0.15 about 30 sizes stay compiled, and a process that
-# fits one size after the other holds less than 1 GiB (`benchmarks/trust.py --parts sizes`).
+# new size adds some 300 maps and 14 MB, and past the limit XLA crashes. With 0.15 about 30 sizes stay compiled;
+# 100 sizes one after the other then hold 1.01 GiB (`benchmarks/trust.py --parts sizes --sample 2`).
 _SHARE_OF_MAPS = 0.15
 
 
