@@ -240,11 +240,11 @@ class MaunaLoa(Experiment):
         return Outcome(rows, choices, curves)
 
     difference = (
-        "The paper's 8.90 ppm² is not reached with its prior of mean zero. Undoing our choices one by one (benchmarks/paper_settings.py, "
-        "seed 0) moves the network's own mean from 49.3 to 47.1 (usual first layer), 37.9 (no jitter), 39.9 (both) and 34.3 (both, noise "
-        "learned, as the authors did), so these choices explain a part. The rest is not the network's: the exact process, which has "
-        "none, scores 22.68 here and 35.66 there with the kernel that both state, so months, units or noise of the paper's run differ "
-        "in a way that it does not print. A linear mean, preferred by the evidence, is what the forecast wants."
+        "The paper's 8.90 ppm² is not reached with its prior of mean zero. Undoing our choices one by one (first layer, jitter, noise "
+        "that is learned: benchmarks/results/paper_settings.md) brings the network's own mean closer, but not there. The rest is not the "
+        "network's: the exact process, which has none, scores otherwise here than the paper's with the kernel that both state, so "
+        "months, units or noise of the paper's run differ in a way that it does not print. A linear mean, preferred by the evidence, is "
+        "what the forecast wants."
     )
     captions = {  # noqa: RUF012
         "forecast": "Left: monthly CO2, trained up to the dotted line and forecast beyond it. Right: observed less predicted, with "

@@ -203,11 +203,11 @@ class Ocean(Experiment):
         return Outcome(rows, choices, curves)
 
     difference = (
-        "The exact process scores the paper's 0.0131, so data and kernel are the paper's (the noise is not: it was not printed), and the refined mean is that process's. "
-        "The network's own mean, which is that of the paper's form, is close to it after 500 steps (0.0138) and drifts away from it in "
-        "100,000 (0.0445; the paper 0.0169): the prior is enforced at 80 fixed points, and between them long training leaves the network "
-        "free. The authors' recipe holds it back: with the usual first layer, a jitter of 1e-10 and a learned noise the same training "
-        "ends at 0.0140 (benchmarks/paper_settings.py, seed 0), below the paper's number; which of the three does it was not separated."
+        "The exact process scores what the paper's does, so data and kernel are the paper's (its noise was not printed), and the refined "
+        "mean is that process's. The network's own mean, which is that of the paper's form, is close to it after few steps (preset cpu) "
+        "and drifts away in 100,000: the prior is enforced at 80 fixed points, and between them long training leaves the network free. "
+        "The authors' recipe (usual first layer, jitter of 1e-10, learned noise) holds it back and ends below the paper's number "
+        "(benchmarks/results/paper_settings.md, seed 0); which of the three does it was not separated."
     )
     captions = {  # noqa: RUF012
         "fields": "Velocities on the test grid (every second arrow) and the mean from 20 readings (red), the norm of its standard "
