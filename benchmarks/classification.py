@@ -103,7 +103,7 @@ COMPARISON = Comparison(
     settings={"folds": FOLDS, "most_gp_rows": MOST_GP_ROWS, "least": LEAST},
     introduction=" ".join((__doc__ or "").split("\n\n")[2].split()),
 )
-
+main = COMPARISON.main
 
 if __name__ == "__main__":
-    COMPARISON.main()
+    main()

@@ -208,3 +208,13 @@ def test_the_surrogate_is_timed_and_scored_beside_botorch_s(run):
     assert rows["time"]["ratio"] == pytest.approx(rows["time"]["seconds"] / rows["time"]["gp_seconds"])
     assert rows["moments"]["corners_mean_error"] < 0.01
     assert rows["density"]["ours"] > rows["density"]["constant"] - 0.5
+
+
+@pytest.mark.slow
+def test_the_authors_recipe_learns_its_noise(run, monkeypatch):
+    benchmark = importlib.import_module("paper_settings")
+    monkeypatch.setattr(benchmark, "CHANGES", (benchmark.AUTHORS,))
+    (row,) = run("paper_settings", "--tasks", "Mauna Loa", "--steps", "30", "--seeds", "1")
+    # Thirty steps of 2e-4 in the logarithm.
+    assert 0 < abs(np.log(row["found_noise"] / benchmark.mauna_loa.NOISE)) < 0.01
+    assert np.isfinite(row["mse"])
