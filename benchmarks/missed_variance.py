@@ -35,7 +35,7 @@ def measure(problem: dict) -> dict:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
             posterior = fsp.laplace(model, drawn.prior, drawn.likelihood, drawn.X, drawn.y, missed_as_noise=missed)
-        row[name] = verdict.measured_loss(problem, drawn, verdict.rounded(posterior))
+        row[name] = verdict.measured_loss(problem, drawn, verdict.process_of(verdict.rounded(posterior), drawn))
     return row
 
 

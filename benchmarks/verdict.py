@@ -146,14 +146,19 @@ def measure(problem: dict) -> dict:
     drawn = data(problem, SETTINGS["test_targets"])
     posterior = fit(problem, drawn)
     ratio = posterior.diagnostics.ratios["new"]
-    found = posterior.predict(drawn.x)
-    process = Process(np.asarray(found.mean, float) - drawn.offset, np.asarray(found.variance, float))
+    process = process_of(posterior, drawn)
     return {
         **problem, "loss": measured_loss(problem, drawn, process), "estimate": float(posterior.verdict.loss),
         "std over exact": measured_stds(problem, drawn, process), "level": posterior.verdict.level,
         "reason": posterior.verdict.reasons[0],
         "implied over stated": [float(ratio.smallest), float(ratio.median), float(ratio.largest)],
     }  # fmt: skip
+
+
+def process_of(posterior: fsp.Posterior, drawn: Drawn) -> "Process":
+    """The posterior at the test inputs, without the offset."""
+    found = posterior.predict(drawn.x)
+    return Process(np.asarray(found.mean, float) - drawn.offset, np.asarray(found.variance, float))
 
 
 def measured_stds(problem: dict, drawn: Drawn, process: "Process") -> list[float] | None:

@@ -50,8 +50,8 @@ def test_nothing_is_neglected_when_the_prior_sees_every_data_direction():
 
 def test_mauna_loa_kernel_is_the_same_function_of_the_three_features(co2, x64):
     inputs = jnp.asarray(co2.X[::25])
-    of_time = fsp.Prior(mauna_loa._kernel(co2)).gram(inputs)
-    of_features = fsp.Prior(mauna_loa._feature_kernel(co2)).gram(inputs)
+    of_time = fsp.Prior(mauna_loa.kernel(co2)).gram(inputs)
+    of_features = fsp.Prior(mauna_loa.feature_kernel(co2)).gram(inputs)
     np.testing.assert_allclose(of_features, of_time, rtol=1e-8)
 
 
