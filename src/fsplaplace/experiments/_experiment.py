@@ -77,6 +77,7 @@ class Experiment(abc.ABC):
         notes: what is not comparable, and why.
         difference: what explains that our numbers are not the paper's, as far as it is known.
         captions: name of a figure -> what it shows, in words.
+        untrained: methods that take no training steps.
     """
 
     name: ClassVar[str]
@@ -89,6 +90,7 @@ class Experiment(abc.ABC):
     notes: ClassVar[tuple[str, ...]] = ()
     difference: ClassVar[str] = ""
     captions: ClassVar[dict[str, str]] = {}
+    untrained: ClassVar[tuple[str, ...]] = ("GP", "Sparse GP")
 
     @abc.abstractmethod
     def cells(self, settings: Settings, seeds: int) -> list[Cell]:

@@ -41,6 +41,7 @@ class BayesianOptimisation(Experiment):
         "median_seconds": ("CPU seconds per iteration (median)", "{:.2f}", "lower"),
         "seconds": ("CPU seconds per iteration (mean, with compilation)", "{:.2f}", "lower"),
     }
+    untrained = _FIRST
     counterparts = {name: name for name in SURROGATES}  # noqa: RUF012
     notes = (
         "The paper prints no table: its figure shows the running best over 5 seeds, in favour of FSP-Laplace on PDE and the BNN draw.",

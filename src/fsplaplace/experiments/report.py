@@ -8,14 +8,13 @@ from typing import Any
 
 from fsplaplace._version import __version__
 from fsplaplace.experiments import get, names
-from fsplaplace.experiments._experiment import Summary
+from fsplaplace.experiments._experiment import Experiment, Summary
 from fsplaplace.experiments._records import ResultFormatError, read_record
 from fsplaplace.experiments._runner import RESULT
 from fsplaplace.host import write_atomically
 
 # The most thorough first: its figures are shown, and its rows come first.
 _PRESETS = ("paper", "cpu", "quick")
-_WITHOUT_STEPS = ("GP", "Sparse GP")
 
 
 def write_report(results: str | Path, pages: str | Path) -> list[Path]:
@@ -232,16 +231,23 @@ def _difference(name: str) -> list[str]:
 
 def _budget(result: dict[str, Any]) -> str:
     steps = result["settings"].get("steps")
-    seeds = f"{result['seeds']} seed{'s' if result['seeds'] > 1 else ''}"
+    if all(row["method"] in _untrained(result) for row in result["rows"]):
+        steps = None
+    count = len({row["seed"] for row in result["rows"]}) or result["seeds"]
+    seeds = f"{count} seed{'s' if count > 1 else ''}"
     missing = len(result.get("missing", ()))
     some = f", {missing} cells not run yet" if missing else ""
     return f"**Preset {result['preset']}** ({f'{steps:,} training steps, ' if steps else ''}{seeds}{some})"
 
 
+def _untrained(result: dict[str, Any]) -> tuple[str, ...]:
+    return (get(result["name"]) if result["name"] in names() else Experiment).untrained
+
+
 def _steps(result: dict[str, Any], method: str) -> str:
     settings = result["settings"]
     steps = settings.get("fvi_steps", settings.get("steps")) if method == "FVI" else settings.get("steps")
-    return "" if method in _WITHOUT_STEPS or steps is None else f"<small>{steps:,} steps</small>"
+    return "" if method in _untrained(result) or steps is None else f"<small>{steps:,} steps</small>"
 
 
 def _figure(path: Path, pages: Path, result: dict[str, Any]) -> str:
