@@ -202,7 +202,8 @@ def run(case: Case, function: Callable) -> dict[str, Any]:
             several = inspect.signature(function).parameters[case.argument].kind is inspect.Parameter.VAR_POSITIONAL
             _call(function, {**arguments, case.argument: (wrong,) if several else wrong})
     except Exception as error:  # whatever it is, its kind is what is counted
-        message = f"{type(error).__name__}: {error}"
+        # Without the directory of this machine.
+        message = f"{type(error).__name__}: {error}".replace(f"{REPOSITORY}/", "")
         outcome = "clear" if _is_clear(error, case.argument) else "obscure"
     if outcome != "clear" and documented(case):
         outcome = "documented"
