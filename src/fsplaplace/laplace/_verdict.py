@@ -70,7 +70,7 @@ def _extremes(loss: Loss) -> str:
     if loss.stds is None or not _beyond(loss, _choices.NAMED_STDS):
         return ""
     low, high = loss.stds
-    return f", with {low:.2g} to {high:.2g} times its standard deviation of a new target at single inputs"
+    return f"; at single inputs the standard deviation of a new target is {low:.2g} to {high:.2g} times the exact one"
 
 
 def _beyond(loss: Loss, limits: tuple[float, float]) -> bool:
