@@ -1,5 +1,6 @@
 """More data and less data without a new fit: equal to the fits that they stand for."""
 
+import copy
 import pickle
 from typing import NamedTuple
 
@@ -222,6 +223,45 @@ def test_leaving_one_out_knows_later_rows_and_noise_of_each_row(x64, half):
     np.testing.assert_allclose(got.mean[2], without.mean[0], atol=1e-9)
     np.testing.assert_allclose(got.variance[2], without.variance[0], atol=1e-9)
     np.testing.assert_allclose(later.leave_one_out(X[:8], Y[:8]).std.shape, (8, 2))
+
+
+def test_a_posterior_leaves_out_the_values_that_it_knows(x64, half):
+    """Without arguments: the rows of the fit, then those of `condition`, each with its own noise; slopes are no values."""
+    scale = np.random.default_rng(2).uniform(0.05, 0.5, size=(6, 2))
+    later = half.condition(X[8:], Y[8:], Gaussian(scale))
+    got = later.condition(TEST[:2], TEST[:2], Gaussian(1.0), of=fsp.operators.partial(0))
+    same = [got.leave_one_out(X[:8], Y[:8]), got.leave_one_out(X[8:], Y[8:], Gaussian(scale))]
+    found = got.leave_one_out()
+    for name in ("mean", "variance", "log_density"):
+        wanted = np.concatenate([getattr(part, name) for part in same])
+        np.testing.assert_allclose(getattr(found, name), wanted, rtol=1e-12, err_msg=name)
+    # A fit that never saw the first row.
+    without = fit(np.arange(1, 8)).condition(X[8:], Y[8:], Gaussian(scale)).predict(X[:1])
+    np.testing.assert_allclose(later.leave_one_out().mean[0], without.mean[0], atol=1e-8)
+
+
+def test_data_are_remembered_as_they_were_and_forgotten_where_they_could_be_others(x64, half, tmp_path):
+    rows, targets = X[8:].copy(), Y[8:].copy()
+    later = half.condition(rows, targets)
+    before = later.leave_one_out()
+    rows[:], targets[:] = 0.0, 0.0
+    np.testing.assert_array_equal(later.leave_one_out().log_density, before.log_density)
+    fsp.save(tmp_path / "later.safetensors", later)
+    copies = {
+        "file": fsp.load(tmp_path / "later.safetensors", half.model),
+        "copy": copy.copy(later),
+        "tree": jax.tree.map(lambda leaf: leaf, later),
+        "jit": eqx.filter_jit(lambda one: one.condition(X[8:9], Y[8:9]))(half),
+    }
+    for name, made in copies.items():
+        assert made.told == (), name
+        with pytest.raises(ValueError, match=r"leave_one_out: this posterior does not know its data .*; pass X and y"):
+            made.leave_one_out()
+    for wrong in ({"y": Y}, {"likelihood": Gaussian(0.1)}, {"of": fsp.operators.partial(0)}):
+        with pytest.raises(ValueError, match=r"leave_one_out: X is None, but y, likelihood or of is not"):
+            half.leave_one_out(**wrong)
+    with pytest.raises(ValueError, match=r"leave_one_out: y is None, but X is not"):
+        half.leave_one_out(X)
 
 
 @pytest.mark.slow

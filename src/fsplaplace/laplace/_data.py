@@ -46,6 +46,18 @@ class Rows:
         self.num_rows: int = sum(shape[0] for shape in shapes)
         self.row_shape: tuple[int, ...] = shapes[0][1:]
 
+    @classmethod
+    def held_together(cls, whole: Part) -> "Rows":
+        """Rows that are all in memory."""
+        return cls(lambda: iter([whole]), lambda index: Part(whole.inputs[index], whole.targets[index]))
+
+    def remembered(self) -> "Rows":
+        """These rows as they are now, if they take at most 16 MiB; more are read again when they are asked for."""
+        part = self.held()
+        if part.inputs.shape[0] < self.num_rows:
+            return self
+        return Rows.held_together(Part(part.inputs.copy(), part.targets.copy()))
+
     def parts(self) -> Iterator[Part]:
         """One pass over all rows, in order, in parts as they are read."""
         return self._parts()
@@ -137,7 +149,7 @@ def _array_rows(model: Model, likelihood: Likelihood, X, y) -> Rows:
     inputs, targets = check_readable(X, "X"), check_readable(y, "y")
     if inputs.nbytes <= _choices.HELD or inputs.ndim < 2:
         whole = _checked(model, likelihood, inputs, targets)
-        data = Rows(lambda: iter([whole]), lambda index: Part(whole.inputs[index], whole.targets[index]))
+        data = Rows.held_together(whole)
         data.coarse = _warn_if_coarse(model, inputs, whole.targets, targets)
         return data
     if targets.ndim == 0 or targets.shape[0] != inputs.shape[0]:

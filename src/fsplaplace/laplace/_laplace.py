@@ -15,8 +15,9 @@ from fsplaplace.laplace._choices import Options, num_training
 from fsplaplace.laplace._contradictions import warn_if_kinds_contradict
 from fsplaplace.laplace._covariance_form import covariance_form
 from fsplaplace.laplace._data import Rows, check_rows, first_rows
+from fsplaplace.laplace._leave_one_out import Told
 from fsplaplace.laplace._observed import all_inputs, hardly_noisy, observe, warn_if_contradictory, warn_if_outside
-from fsplaplace.laplace._posterior import Posterior
+from fsplaplace.laplace._posterior import Posterior, remember
 from fsplaplace.laplace._precision_form import precision_form
 from fsplaplace.laplace._problem import Problem, default_context, default_guards, distinct, with_training
 from fsplaplace.likelihoods import Likelihood
@@ -148,6 +149,8 @@ def laplace(
     with one_blas_thread(), _saying_what_is_not_finite(problem):
         posterior = precision_form(problem, rank) if form == "precision" else covariance_form(problem, options)
     _check_finite(posterior)
+    if data_share == 1.0:
+        remember(posterior, tuple(Told(kind.data.remembered(), kind.likelihood) for kind in observed if kind.of_values))
     posterior.verdict.warn()
     return posterior
 

@@ -5,14 +5,20 @@ datum has covariance $(V^{-1} - N^{-1})^{-1}$ and mean $m - (V^{-1} - N^{-1})^{-
 2006, Section 5.4.2, for blocks of q outputs).
 """
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Shaped
 
-from fsplaplace.host import to_device
+from fsplaplace.host import resolve_budget, rows_of_data, to_device
 from fsplaplace.laplace._conditioning import data_block
+from fsplaplace.laplace._data import Part, Rows
 from fsplaplace.laplace._linear_model import LinearModel, Local
+from fsplaplace.laplace._predictive import local_rows
 from fsplaplace.likelihoods import Likelihood
 
 
@@ -33,6 +39,45 @@ class LeaveOneOut(eqx.Module):
     def std(self) -> Float[Array, "n q"]:
         """Epistemic standard deviation of the function."""
         return jnp.sqrt(self.variance)
+
+
+class Told(NamedTuple):
+    """Values that a posterior was fitted to or conditioned on.
+
+    Attributes:
+        rows: inputs and targets, checked.
+        likelihood: of these targets.
+    """
+
+    rows: Rows
+    likelihood: Likelihood
+
+    @classmethod
+    def of(cls, x: Float[np.ndarray, "n ..."], targets: Shaped[np.ndarray, "n ..."], likelihood: Likelihood) -> "Told":
+        """Rows that are held together."""
+        return cls(Rows.held_together(Part(x, np.asarray(targets))), likelihood)
+
+
+def leave_each_out(linear: LinearModel, told: Sequence[Told], width: int) -> LeaveOneOut:
+    """`leave_one_out` at all rows, one set after the other, in blocks.
+
+    Args:
+        linear: the posterior, seen through the operator if the data are.
+        told: what it was fitted to or conditioned on.
+        width: numbers that are observed at each input.
+    """
+    found, before = [], 0
+    for rows, likelihood in told:
+        if likelihood.noise((rows.num_rows, width)) is None:
+            raise ValueError(
+                f"Posterior.leave_one_out: {type(likelihood).__name__} has no closed form; fit without the datum, or use Gaussian"
+            )
+        size = rows_of_data(24 * width * linear.scale.shape[0], resolve_budget(None), num_rows=rows.num_rows)
+        for where, part in rows.blocks(size):
+            local = local_rows(linear, to_device(part.inputs))
+            found.append(leave_one_out(linear, local, part.targets, likelihood.rows(where), first=before + where.start))
+        before += rows.num_rows
+    return found[0] if len(found) == 1 else jax.tree.map(lambda *leaves: to_device(np.concatenate(leaves)), *found)
 
 
 def leave_one_out(

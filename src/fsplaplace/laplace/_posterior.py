@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Literal, overload
+from typing import Any, ClassVar, Literal, overload
 
 import equinox as eqx
 import jax
@@ -16,10 +16,10 @@ from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
 from fsplaplace.arguments import KeyLike, Range, check_squares, checked
-from fsplaplace.host import check_fits, itemsize, resolve_budget, rows_of_data, to_device
+from fsplaplace.host import check_fits, itemsize, resolve_budget, to_device
 from fsplaplace.laplace import _choices
 from fsplaplace.laplace._diagnostics import Diagnostics, Verdict
-from fsplaplace.laplace._leave_one_out import LeaveOneOut, leave_one_out
+from fsplaplace.laplace._leave_one_out import LeaveOneOut, Told, leave_each_out
 from fsplaplace.laplace._linear_model import Later, LinearModel, Local, assembled, local_at
 from fsplaplace.laplace._predictive import (
     Joint,
@@ -29,7 +29,6 @@ from fsplaplace.laplace._predictive import (
     condition_on,
     covariance_of,
     joint_of,
-    local_rows,
     mean_block,
     predict_block,
     predict_seen,
@@ -96,6 +95,11 @@ class Posterior(eqx.Module):
     log_evidence: Float[Array, ""]
     diagnostics: Diagnostics
     later: Later | None = None
+    # Not a field: no program depends on the data, no file contains them, and what JAX makes of a posterior has forgotten them.
+    told: ClassVar[tuple[Told, ...]] = ()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
     @classmethod
     def refusal(cls, value) -> str:
@@ -242,14 +246,21 @@ class Posterior(eqx.Module):
         width = self.prior.num_outputs if of is None else linear.model.num_outputs(x)
         targets = _check_targets(y, chosen, x.shape[0], width, self.scale.dtype, caller="condition")
         found = condition_on(linear, x, targets, chosen)
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return assembled(
-            Posterior, fields | {"later": found.later, "log_evidence": self.log_evidence + found.log_evidence}
-        )
+        changed: dict[str, Any] = {"later": found.later, "log_evidence": self.log_evidence + found.log_evidence}
+        if isinstance(found.log_evidence, Tracer):
+            changed["told"] = ()
+        elif self.told and of is None:
+            changed["told"] = (*self.told, Told.of(x.copy(), np.array(targets), chosen))
+        return assembled(Posterior, vars(self) | changed)
 
     @checked
     def leave_one_out(
-        self, X: ArrayLike, y: ArrayLike, likelihood: Likelihood | None = None, *, of: Operator | Callable | None = None
+        self,
+        X: ArrayLike | None = None,
+        y: ArrayLike | None = None,
+        likelihood: Likelihood | None = None,
+        *,
+        of: Operator | Callable | None = None,
     ) -> LeaveOneOut:
         """Each datum as all others predict it: means, variances and log densities in closed form, for Gaussian likelihoods.
 
@@ -257,41 +268,52 @@ class Posterior(eqx.Module):
         taken for the mode of the linear model, which it is after training only approximately.
 
         Args:
-            X: inputs that the posterior was fitted to or conditioned on, (n, ...); all of them or some.
-            y: their targets.
+            X: inputs that the posterior was fitted to or conditioned on, (n, ...); all of them or some. Left out: all values
+                that it was fitted to, then those that it was conditioned on. A posterior remembers them until it goes through a
+                file, a copy or a transformation of JAX.
+            y: their targets; left out with X.
             likelihood: of these targets; the posterior's own by default.
             of: what was observed there, as in `condition`; then the likelihood must be given.
 
         Time: that of `predict`, and $O(n q^2 (q + r))$; memory: one block of rows.
+
+        Example:
+            >>> float(jnp.sum(posterior.leave_one_out().log_density)) > -100
+            True
         """
         of = None if isinstance(of, Value) else of
+        if X is None:
+            if y is not None or likelihood is not None or of is not None:
+                raise ValueError(
+                    "Posterior.leave_one_out: X is None, but y, likelihood or of is not; pass X as well, or nothing"
+                )
+            if not self.told:
+                raise ValueError(
+                    "Posterior.leave_one_out: this posterior does not know its data (it was fitted to no values or to a share of them, "
+                    "or went through a file, a copy or a transformation of JAX); pass X and y"
+                )
+            return leave_each_out(self._linear_model, self.told, self.prior.num_outputs)
+        if y is None:
+            raise ValueError("Posterior.leave_one_out: y is None, but X is not; pass both, or neither")
         if likelihood is None and of is not None:
             raise ValueError(_WHOSE_LIKELIHOOD.format("leave_one_out"))
         chosen = self.likelihood if likelihood is None else likelihood
         x, linear = _check_on_host(self, X, argument="X"), _through(self, of)
         q = self.prior.num_outputs if of is None else linear.model.num_outputs(x)
         targets = _check_targets(y, chosen, x.shape[0], q, self.scale.dtype, caller="leave_one_out")
-        if chosen.noise((x.shape[0], q)) is None:
-            raise ValueError(
-                f"Posterior.leave_one_out: {type(chosen).__name__} has no closed form; fit without the datum, or use Gaussian"
-            )
-        size, found = rows_of_data(24 * q * self.scale.shape[0], resolve_budget(None), num_rows=x.shape[0]), []
-        for start in range(0, x.shape[0], size):
-            part = slice(start, start + size)
-            local = local_rows(linear, to_device(x[part]))
-            found.append(leave_one_out(linear, local, np.asarray(targets[part]), chosen.rows(part), first=start))
-        return found[0] if len(found) == 1 else jax.tree.map(lambda *leaves: to_device(np.concatenate(leaves)), *found)
+        return leave_each_out(linear, (Told.of(x, targets, chosen),), q)
 
     @checked(traceable=True)
     def sample(
         self, x: ArrayLike, *, key: KeyLike, num_samples: int = 1, of: Operator | Callable | None = None
     ) -> Float[Array, "s n q"]:
-        """Functions with the posterior's mean and covariance; the same key gives the same functions at any x.
+        r"""Functions with the posterior's mean and covariance; the same key gives the same functions at any x.
 
         With `of`, as in `predict`, the same key gives what the operator makes of the same functions.
 
-        What the features cannot carry shows as white noise that belongs to the input: rough where the network is too small
-        for its prior. Time: that of `predict`.
+        What the features cannot carry, of variance u, shows as white noise that belongs to the input: rough where the network is
+        too small for its prior. A difference of two samples over a distance h is therefore off by $\sqrt{2u} / h$ from the slope;
+        ask for slopes with `of`, which has no such noise of values. Time: that of `predict`.
         """
         x, linear = _check_inputs(self, x), _through(self, of)
         # Functions, their smooth parts and their noise at n inputs, and coordinates.
@@ -332,8 +354,8 @@ class Posterior(eqx.Module):
 
     @property
     def _linear_model(self) -> LinearModel:
-        found = {name: getattr(self, name) for name in _OF_LINEAR_MODEL}
-        given = self.diagnostics
+        fields, given = vars(self), self.diagnostics
+        found = {name: fields[name] for name in _OF_LINEAR_MODEL}
         return assembled(
             LinearModel, found | {"refined": given.mean == "refined", "missed_as_noise": given.missed_as_noise}
         )
@@ -374,6 +396,11 @@ class Posterior(eqx.Module):
 
     def __repr__(self) -> str:
         return f"Posterior({self.model.name}, {self.model.num_params} weights, rank {self.diagnostics.rank}, {self.diagnostics.form} form)"
+
+
+def remember(posterior: Posterior, told: tuple[Told, ...]) -> None:
+    """Let a new posterior know the values that it was made of, for `Posterior.leave_one_out`."""
+    object.__setattr__(posterior, "told", told)
 
 
 # Functions, not methods: each look-up of a method of an Equinox module takes a tenth of a millisecond.
