@@ -53,9 +53,9 @@ class Told(NamedTuple):
     likelihood: Likelihood
 
     @classmethod
-    def of(cls, x: Float[np.ndarray, "n ..."], targets: Shaped[np.ndarray, "n ..."], likelihood: Likelihood) -> "Told":
-        """Rows that are held together."""
-        return cls(Rows.held_together(Part(x, np.asarray(targets))), likelihood)
+    def of(cls, x, targets, likelihood: Likelihood) -> "Told":
+        """A copy of rows on the host."""
+        return cls(Rows.held_together(Part(np.array(x), np.array(targets))), likelihood)
 
 
 def leave_each_out(linear: LinearModel, told: Sequence[Told], width: int) -> LeaveOneOut:

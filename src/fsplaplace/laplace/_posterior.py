@@ -250,7 +250,7 @@ class Posterior(eqx.Module):
         if isinstance(found.log_evidence, Tracer):
             changed["told"] = ()
         elif self.told and of is None:
-            changed["told"] = (*self.told, Told.of(x.copy(), np.array(targets), chosen))
+            changed["told"] = (*self.told, Told.of(x, targets, chosen))
         return assembled(Posterior, vars(self) | changed)
 
     @checked
