@@ -88,3 +88,35 @@ def test_new_data_that_contradict_what_a_posterior_knows_are_said(fit):
     rows = Gaussian(np.array([[1.0], [1e-4]]))
     assert "row 1" in contradictions(posterior.condition, X[:2] + 0.1, [3.0, 3.0], rows)[0]
     assert not contradictions(posterior.condition, X[:2] + 0.1, [3.0, 3.0], Gaussian(1.0))
+
+
+SQUARE = ops.nonlinear(lambda f: lambda x: f(x) ** 2)
+AROUND_ONE = (X[[3, 8]], [1.0, 1.0])
+
+
+@pytest.mark.parametrize(
+    ("values", "also"),
+    [
+        (AROUND_ONE, [fsp.Observation([[0.1]], [target], Gaussian(0.01), of=SQUARE) for target in (1.0, 0.3)]),
+        ((X[[3, 8]], [1.0, 0.5]), [fsp.Observation(X[[8]], [1.0], Gaussian(0.01), of=SQUARE)]),
+        (AROUND_ONE, [fsp.Observation([[0.1]], [-1.0], Gaussian(0.01), of=SQUARE)]),
+    ],
+    ids=["each other", "a value", "the operator's range"],
+)  # fmt: skip
+def test_what_is_not_linear_is_compared_with_the_mean_that_was_found(fit, values, also):
+    with pytest.warns(
+        fsp.VerdictWarning, match=r"its mean is .* from row 0 of also\[\d\] .*: other observations contradict it"
+    ):
+        posterior = fit(*values, *also, likelihood=Gaussian(0.01))
+    assert posterior.verdict.level != "good"
+    # Gauss-Newton steps that would lead anywhere are not taken: the mean stays of the size of the data.
+    assert float(np.max(np.abs(posterior.predict(X).mean))) < 3.0
+
+
+def test_squares_of_one_function_are_met(fit):
+    """The same kinds, all true: of sin(2 x) + 1.2, from an untrained network."""
+    function = np.sin(2 * X) + 1.2
+    also = fsp.Observation(X[1::2], function[1::2] ** 2, Gaussian(0.01), of=SQUARE)
+    posterior = fit(X[::2], function[::2], also, likelihood=Gaussian(0.01))
+    assert posterior.verdict.level == "good", str(posterior.verdict)
+    np.testing.assert_allclose(posterior.predict(X).mean, function, atol=0.05)

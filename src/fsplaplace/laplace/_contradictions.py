@@ -20,6 +20,8 @@ from fsplaplace.laplace import _choices
 from fsplaplace.laplace._linear_model import LinearModel, Local
 from fsplaplace.laplace._observed import Observed
 from fsplaplace.likelihoods import Likelihood
+from fsplaplace.networks import Model
+from fsplaplace.operators import Tangent
 from fsplaplace.prior import Prior, moments
 
 
@@ -159,6 +161,50 @@ def _names(told: _Told) -> list[str]:
     width = told.kind.num_outputs
     outputs = [f", output {output}" for output in range(width)] if width > 1 else [""]
     return [f"row {row} of {told.kind.name}{output}" for row in told.rows for output in outputs]
+
+
+class Unmet(NamedTuple):
+    """An observation of an operator that is not linear, which the posterior's mean does not meet.
+
+    Attributes:
+        name: which datum.
+        apart: how far the mean is from its target.
+        noise: the standard deviation that is stated.
+    """
+
+    name: str
+    apart: float
+    noise: float
+
+
+def unmet_by(kind: Observed, base: Model) -> Unmet | None:
+    r"""The datum of a tangent's operator that a function is farthest from, if it is no detail: or None.
+
+    Whatever contradicts such a datum, another one, the values or the operator's own range, keeps the mode away from it. It counts from
+    ten standard deviations of its noise on, and a tenth of the prior's standard deviation of what is observed (or of
+    the targets' size, if the kernel does not say).
+
+    Args:
+        kind: the observations; linear ones, and those without Gaussian noise, are all met.
+        base: the function.
+
+    Time: one pass of the operator over at most 1,000 rows.
+    """
+    if kind.noise is None or not isinstance(kind.operator, Tangent):
+        return None
+    rows = np.arange(kind.data.num_rows)[:: -(-kind.data.num_rows // _choices.MOST_CONTRADICTING)]
+    part, here = kind.data.take(rows), kind.around(base)
+    targets = np.asarray(part.targets, np.float64).reshape(len(rows), -1)
+    apart = np.abs(np.asarray(base.through(kind.operator.inner)(to_device(part.inputs)), np.float64) - targets)
+    noise = np.sqrt(np.broadcast_to(kind.noise.variance, (kind.data.num_rows, kind.num_outputs))[rows])
+    stated = here.variance(part.inputs)
+    size = np.sqrt(stated) if stated is not None else np.sqrt(np.mean(targets**2))
+    unmet = ~(apart <= _choices.CONTRADICTION * noise) & ~(apart <= _choices.NO_DETAIL * size)
+    if not np.any(unmet):
+        return None
+    worst, output = np.unravel_index(np.argmax(np.where(unmet, apart / noise, 0.0)), apart.shape)
+    place = f", output {output}" if kind.num_outputs > 1 else ""
+    return Unmet(f"row {rows[worst]} of {kind.name}{place}", float(apart[worst, output]), float(noise[worst, output]))
 
 
 def warn_if_contradicted(

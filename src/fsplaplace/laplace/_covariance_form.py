@@ -164,8 +164,9 @@ def refine(problem: Problem, pulled: PulledBack, start: Refined) -> Refined:
     r"""Step 3 for operators that are not linear: the mode with tangents at the mode itself, by Gauss-Newton steps.
 
     The first tangents are at the network, which training has fitted to the same observations; further ones at
-    $g = \mu + \Phi z$, until the objective falls no more. A step that would raise it is halved. Time per step: one pass over
-    the observations that are not linear.
+    $g = \mu + \Phi z$, until the objective falls no more. A step that would raise it is halved, or not taken: where a tangent is
+    nearly flat it would lead anywhere. If the first one did, the prior mean is the start. Time per step: one pass over the
+    observations that are not linear.
     """
     if not any(kind.tangent for kind in problem.observed):
         return start
@@ -180,6 +181,8 @@ def refine(problem: Problem, pulled: PulledBack, start: Refined) -> Refined:
 
     z = start.mode.z
     observed, blocks, value = at(z)
+    if not value <= (origin := at(np.zeros_like(z)))[2]:
+        z, (observed, blocks, value) = np.zeros_like(z), origin
     for _ in range(_choices.TANGENT_STEPS):
         step = posterior_mode(blocks, rank).z - z
         size, moved = 1.0, at(z + step)
@@ -193,8 +196,11 @@ def refine(problem: Problem, pulled: PulledBack, start: Refined) -> Refined:
         observed, blocks, value = moved
         if gain <= _choices.TANGENT_TOLERANCE * (1.0 + abs(value)):
             break
-    local = posterior_mode(blocks, rank)
-    return Refined(observed, blocks, local)
+    mode = posterior_mode(blocks, rank)
+    if not at(mode.z)[2] <= value + _choices.TANGENT_TOLERANCE * (1.0 + abs(value)):
+        local = local_model(blocks, z)
+        mode = Mode(z, local.value, local.precision, mode.at_prior_mean, local.sampling_error)
+    return Refined(observed, blocks, mode)
 
 
 def posterior_at(

@@ -1,5 +1,6 @@
 """The Laplace approximation under a Gaussian-process prior: one entry for both forms."""
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Literal
@@ -12,11 +13,18 @@ from numpy.typing import ArrayLike
 from fsplaplace.arguments import KeyLike, Range, as_key, checked
 from fsplaplace.host import one_blas_thread, ready_to_compute, resolve_budget
 from fsplaplace.laplace._choices import Options, num_training
-from fsplaplace.laplace._contradictions import warn_if_kinds_contradict
+from fsplaplace.laplace._contradictions import unmet_by, warn_if_kinds_contradict
 from fsplaplace.laplace._covariance_form import covariance_form
 from fsplaplace.laplace._data import Rows, check_rows, first_rows
 from fsplaplace.laplace._leave_one_out import Told
-from fsplaplace.laplace._observed import all_inputs, hardly_noisy, observe, warn_if_contradictory, warn_if_outside
+from fsplaplace.laplace._observed import (
+    Observed,
+    all_inputs,
+    hardly_noisy,
+    observe,
+    warn_if_contradictory,
+    warn_if_outside,
+)
 from fsplaplace.laplace._posterior import Posterior, remember
 from fsplaplace.laplace._precision_form import precision_form
 from fsplaplace.laplace._problem import Problem, default_context, default_guards, distinct, with_training
@@ -149,6 +157,7 @@ def laplace(
     with one_blas_thread(), _saying_what_is_not_finite(problem):
         posterior = precision_form(problem, rank) if form == "precision" else covariance_form(problem, options)
     _check_finite(posterior)
+    posterior = _saying_what_is_not_met(posterior, observed)
     if data_share == 1.0:
         remember(posterior, tuple(Told(kind.data.remembered(), kind.likelihood) for kind in observed if kind.of_values))
     posterior.verdict.warn()
@@ -173,6 +182,20 @@ def _saying_what_is_not_finite(problem: Problem) -> Iterator[None]:
             f"laplace: a matrix cannot be decomposed ({error}); check the sizes of the kernel's variance, the noise and y, or run "
             "in float64"
         ) from error
+
+
+def _saying_what_is_not_met(posterior: Posterior, observed: Sequence[Observed]) -> Posterior:
+    """The posterior with a caution if its mean is far from an observation of an operator that is not linear."""
+    unmet = [unmet_by(kind, posterior.mean_model) for kind in observed if kind.tangent]
+    worst = max((each for each in unmet if each is not None), key=lambda each: each.apart / each.noise, default=None)
+    if worst is None:
+        return posterior
+    verdict = posterior.verdict.with_caution(
+        f"its mean is {worst.apart:.3g} from {worst.name}, whose noise has standard deviation {worst.noise:.2g}: other observations "
+        "contradict it, or the tangents did not lead to a function that meets them all",
+        "correct or remove that observation, state the noise that it has, or train longer before you call laplace",
+    )
+    return dataclasses.replace(posterior, diagnostics=dataclasses.replace(posterior.diagnostics, verdict=verdict))
 
 
 def _check_finite(posterior: Posterior) -> None:

@@ -363,9 +363,13 @@ class Posterior(eqx.Module):
     @checked(traceable=True)
     def tangent(self, operator: Operator) -> Tangent:
         """The operator, which need not be linear, to first order around the posterior's mean."""
+        return Tangent(operator, PointFunction(self.mean_model))
+
+    @property
+    def mean_model(self) -> Model:
+        """The linearised network whose outputs are the mean inside the context region, where no feature is too large."""
         shift = self.shift if self.later is None else self.shift + self.later.step @ self.scale
-        base = linear_model(self.model, self.prior if self.diagnostics.mean == "refined" else None, shift)
-        return Tangent(operator, PointFunction(base))
+        return linear_model(self.model, self.prior if self.diagnostics.mean == "refined" else None, shift)
 
     @property
     def misfit_to_noise(self) -> float | None:
