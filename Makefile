@@ -45,7 +45,7 @@ lowest:  ## The fast tests on the lowest allowed versions of everything that is 
 	  VIRTUAL_ENV=build/lowest-$$version build/uv/bin/uv pip install --quiet --no-build --resolution lowest-direct \
 	    -r pyproject.toml --extra test && \
 	  XLA_FLAGS="--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1" OMP_NUM_THREADS=1 JAX_PLATFORMS=cpu \
-	    PYTHONPATH=src build/lowest-$$version/bin/python -m pytest -n 2 -m "not slow" $(LOWEST_TESTS) || exit 1; \
+	    PYTHONPATH=$(CURDIR)/src build/lowest-$$version/bin/python -m pytest -n 2 -m "not slow" $(LOWEST_TESTS) || exit 1; \
 	done
 
 trust: $(VENV)/.ready  ## Wrong values, damaged files, killed processes, hostile hosts, long runs: half an hour, then benchmarks/results/trust.md.

@@ -1,24 +1,51 @@
 """A process that fits many sizes does not run out of memory maps, and a fork says what would otherwise never return."""
 
 import os
+import platform
 import subprocess
 import sys
+
+import pytest
 
 from fsplaplace.host import _process, ready_to_compute
 
 
 def test_programs_are_dropped_before_the_maps_run_out(monkeypatch, tmp_path):
     dropped = []
-    monkeypatch.setattr(_process.jax, "clear_caches", lambda: dropped.append(True))
+    monkeypatch.setattr(_process.jax, "clear_caches", lambda: dropped.append("programs"))
+    monkeypatch.setattr(_process, "_return_freed_memory", lambda: dropped.append("pages"))
     (tmp_path / "limit").write_text("100")
     monkeypatch.setattr(_process, "_MOST_MAPS", tmp_path / "limit")
     monkeypatch.setattr(_process, "_MAPS", tmp_path / "maps")
-    for lines, expected in ((14, []), (16, [True])):
+    for lines, expected in ((14, []), (16, ["programs", "pages"])):
         (tmp_path / "maps").write_text("one\n" * lines)
         ready_to_compute(may_drop=False)
         assert dropped == []
         ready_to_compute()
         assert dropped == expected
+
+
+# Frees 100 MiB in blocks between which every thousandth stays: the C library gives nothing of that back by itself.
+FREES = """
+from fsplaplace.host import _process
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+blocks = [bytearray(1000) for _ in range(100_000)]
+kept = blocks[::1000] + [bytearray(1000)]
+blocks.clear()
+before = resident()
+_process._return_freed_memory()
+print(before - resident())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc keeps freed pages until it is asked")
+def test_what_was_freed_is_returned_to_the_system():
+    done = subprocess.run([sys.executable, "-c", FREES], check=True, stdout=subprocess.PIPE, text=True)
+    assert int(done.stdout) > 50 * 2**20
 
 
 # A program that forks: children that compute, and one that only writes a file.

@@ -1,5 +1,6 @@
 """Whether this process can go on computing: its memory maps, and the threads that a fork leaves behind."""
 
+import ctypes
 import gc
 from pathlib import Path
 
@@ -9,8 +10,8 @@ from fsplaplace.arguments import refuse_fork
 
 _MAPS, _MOST_MAPS = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")
 # Each compiled program keeps a few memory maps and its code. At this share of what the system allows they are dropped: a fit of a
-# new size adds some 300 maps and 14 MB, and past the limit XLA crashes. With 0.15 about 30 sizes stay compiled;
-# 100 sizes one after the other then hold 1.01 GiB (`benchmarks/trust.py --parts sizes --sample 2`).
+# new size adds some 300 maps and 14 MB, and past the limit XLA crashes. With 0.15 about 30 sizes stay compiled
+# (`benchmarks/trust.py --parts sizes`).
 _SHARE_OF_MAPS = 0.15
 
 
@@ -29,6 +30,18 @@ def ready_to_compute(*, may_drop: bool = True) -> None:
     if may_drop and _MAPS.exists() and _MAPS.read_bytes().count(b"\n") > _SHARE_OF_MAPS * _most_maps():
         jax.clear_caches()
         gc.collect()
+        _return_freed_memory()
+
+
+def _return_freed_memory() -> None:
+    """Give the pages of what was freed back to the system.
+
+    The C library keeps them otherwise, between the few that are still used: of 200 MiB that eight sizes took, 5 came back.
+    """
+    # glibc's alone; other C libraries have no such function.
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def _most_maps() -> int:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from rich import get_console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 _SAID = ContextVar("phases are said", default=False)
@@ -42,6 +43,10 @@ def progress_bar(title: str, *, total: int, show: bool) -> Iterator[Callable[[in
         total: the value of `done` at the end.
         show: False silences the bar.
     """
+    if not (show and get_console().is_terminal):
+        # No bar at all: before rich 14.1 one that is disabled still prints an empty line.
+        yield lambda done, note: None
+        return
     columns = (
         TextColumn(title),
         BarColumn(),
@@ -49,7 +54,6 @@ def progress_bar(title: str, *, total: int, show: bool) -> Iterator[Callable[[in
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}"),
     )
-    with Progress(*columns, transient=True, disable=not show) as bar:
-        bar.disable = bar.disable or not bar.console.is_terminal
+    with Progress(*columns, transient=True) as bar:
         task = bar.add_task(title, total=total, note="")
         yield lambda done, note: bar.update(task, completed=done, note=note)
