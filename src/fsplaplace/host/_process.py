@@ -10,9 +10,9 @@ from fsplaplace.arguments import refuse_fork
 
 _MAPS, _MOST_MAPS = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")
 # Each compiled program keeps a few memory maps and its code. At this share of what the system allows they are dropped: a fit of a
-# new size adds some 300 maps and 14 MB, and past the limit XLA crashes. With 0.15 about 30 sizes stay compiled
+# new size adds some 300 maps and 14 MB, and past the limit XLA crashes. With 0.12 about 25 sizes stay compiled
 # (`benchmarks/trust.py --parts sizes`).
-_SHARE_OF_MAPS = 0.15
+_SHARE_OF_MAPS = 0.12
 
 
 def ready_to_compute(*, may_drop: bool = True) -> None:

@@ -44,7 +44,7 @@ def progress_bar(title: str, *, total: int, show: bool) -> Iterator[Callable[[in
         show: False silences the bar.
     """
     if not (show and get_console().is_terminal):
-        # No bar at all: before rich 14.1 one that is disabled still prints an empty line.
+        # No bar at all: some versions of rich (13.0) print an empty line for one that is disabled.
         yield lambda done, note: None
         return
     columns = (
