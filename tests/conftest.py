@@ -2,7 +2,6 @@
 
 import inspect
 import os
-from pathlib import Path
 from typing import NamedTuple
 
 import jax
@@ -16,20 +15,19 @@ import references
 from gpjax.kernels import RBF
 
 import fsplaplace as fsp
+from fsplaplace.host import _process
 
 # Commands that tests run leave nothing in the user's cache directory.
 os.environ["FSPLAPLACE_NO_CACHE"] = "1"
-# Every compiled program keeps some of the process's memory maps, of which Linux allows 65,530; past it XLA crashes.
-_MOST_MAPS = 20_000
+# Tests share compiled programs: they are dropped later than a user's are, and still before XLA would crash.
+_process.SHARE_OF_MAPS = 0.4
 
 
 @pytest.fixture(autouse=True)
 def few_memory_maps():
-    """Compiled programs are dropped before the process runs out of memory maps."""
+    """Compiled programs are dropped before the process runs out of memory maps, also where no test calls the package."""
     yield
-    maps = Path("/proc/self/maps")
-    if maps.exists() and maps.read_bytes().count(b"\n") > _MOST_MAPS:
-        jax.clear_caches()
+    _process.ready_to_compute()
 
 
 @pytest.fixture(autouse=True)

@@ -15,6 +15,7 @@ def test_programs_are_dropped_before_the_maps_run_out(monkeypatch, tmp_path):
     monkeypatch.setattr(_process.jax, "clear_caches", lambda: dropped.append("programs"))
     monkeypatch.setattr(_process, "_return_freed_memory", lambda: dropped.append("pages"))
     (tmp_path / "limit").write_text("100")
+    monkeypatch.setattr(_process, "SHARE_OF_MAPS", 0.15)
     monkeypatch.setattr(_process, "_MOST_MAPS", tmp_path / "limit")
     monkeypatch.setattr(_process, "_MAPS", tmp_path / "maps")
     for lines, expected in ((14, []), (16, ["programs", "pages"])):

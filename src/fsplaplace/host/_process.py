@@ -12,7 +12,7 @@ _MAPS, _MOST_MAPS = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")
 # Each compiled program keeps a few memory maps and its code. At this share of what the system allows they are dropped: a fit of a
 # new size adds some 300 maps and 14 MB, and past the limit XLA crashes. With 0.12 about 25 sizes stay compiled
 # (`benchmarks/trust.py --parts sizes`).
-_SHARE_OF_MAPS = 0.12
+SHARE_OF_MAPS = 0.12
 
 
 def ready_to_compute(*, may_drop: bool = True) -> None:
@@ -27,7 +27,7 @@ def ready_to_compute(*, may_drop: bool = True) -> None:
     Time: a few milliseconds, for reading the list of maps.
     """
     refuse_fork()
-    if may_drop and _MAPS.exists() and _MAPS.read_bytes().count(b"\n") > _SHARE_OF_MAPS * _most_maps():
+    if may_drop and _MAPS.exists() and _MAPS.read_bytes().count(b"\n") > SHARE_OF_MAPS * _most_maps():
         jax.clear_caches()
         gc.collect()
         _return_freed_memory()
