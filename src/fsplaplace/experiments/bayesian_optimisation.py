@@ -13,6 +13,10 @@ from fsplaplace.experiments._optimisation_names import AUTHORS, GAMMA_GP, GP, OU
 # These run first on every problem, so that an interrupted run can be read.
 _FIRST = (SOBOL, GP, GAMMA_GP, OURS)
 _COLOURS = {OURS: _figures.RED, AUTHORS: "#E69F00", GP: _figures.BLUE, GAMMA_GP: "#56B4E9", SOBOL: _figures.GREY}
+# The colours of the other surrogates, in their order.
+_OTHER_COLOURS = ("#009E73", "#8C564B", "#CC79A7", "black")
+# Below this share of a problem's largest regret no difference is drawn: the optimum is found.
+_FOUND = 1e-4
 
 
 class BayesianOptimisation(Experiment):
@@ -93,7 +97,8 @@ class BayesianOptimisation(Experiment):
 
     captions = {  # noqa: RUF012
         "running-best": "Distance of the running best from the optimum (PDE: the running best itself) against the number of "
-        "evaluations after the initial ones, mean and standard error over seeds.",
+        "evaluations after the initial ones, mean and standard error over seeds (their number is in brackets). A regret "
+        "below 1/10,000 of the largest leaves the panel: the optimum is found.",
     }
 
     def figures(self, outcomes, settings):
@@ -101,7 +106,9 @@ class BayesianOptimisation(Experiment):
         figure, axes = _figures.panels(len(tasks), columns=3, width=3.2, height=2.4)
         for axis, task in zip(axes, tasks, strict=True):
             _draw(axis, task, {cell: outcome for cell, outcome in outcomes.items() if cell.task == task})
-        axes[0].legend(fontsize=5, frameon=False)
+        figure.legend(
+            *axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=7, frameon=False
+        )
         return {"running-best": figure}
 
     def verdict(self, summary):
@@ -141,7 +148,10 @@ def _compared(summary: Summary, task: str, others: tuple[str, ...]) -> float:
 
 def _draw(axis, task: str, outcomes: Mapping[Cell, Outcome]) -> None:
     """One panel: a line with a band for each surrogate."""
-    for number, method in enumerate(SURROGATES):
+    others = (method for method in SURROGATES if method not in _COLOURS)
+    colours = _COLOURS | dict(zip(others, _OTHER_COLOURS, strict=True))
+    largest = 0.0
+    for method in SURROGATES:
         found = [outcome.curves for cell, outcome in outcomes.items() if cell.method == method]
         if not found:
             continue
@@ -149,12 +159,15 @@ def _draw(axis, task: str, outcomes: Mapping[Cell, Outcome]) -> None:
         values = runs if optimum is None else optimum - runs
         mean, error = values.mean(axis=0), values.std(axis=0, ddof=min(1, len(runs) - 1)) / len(runs) ** 0.5
         count = found[0]["batch"] * np.arange(values.shape[1])
-        colour = _COLOURS.get(method, f"C{number}")
+        colour = colours[method]
+        largest = max(largest, mean.max())
         axis.plot(
             count, mean, color=colour, lw=1.6 if method == OURS else 0.9, label=f"{method} ({len(runs)})", zorder=3
         )
         axis.fill_between(count, mean - error, mean + error, color=colour, alpha=0.15, lw=0)
         axis.set(ylabel="best value") if optimum is None else axis.set(ylabel="regret", yscale="log")
+    if axis.get_yscale() == "log":
+        axis.set_ylim(bottom=max(_FOUND * largest, axis.get_ylim()[0]))
     axis.set(title=task, xlabel="evaluations")
 
 
