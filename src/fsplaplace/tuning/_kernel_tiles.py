@@ -15,7 +15,7 @@ from fsplaplace.tuning._parameters import ParameterSpace
 
 # Points on each side of a tile: few of 300 rows are padding, and 1,500 rows are 78 tiles.
 _TILE = 128
-# Pairs of tiles that one call computes: all of 600 rows.
+# Pairs of tiles that one call computes: all of 600 rows. A single pair has a program of its own, without 15 empty ones.
 _PAIRS = 16
 # Numbers in the tiles of one call; with many outputs a tile has fewer points.
 _MOST_NUMBERS = 2**22
@@ -25,7 +25,8 @@ class KernelTiles(NamedTuple):
     """Pairs of tiles that cover the lower triangle of a covariance matrix.
 
     Attributes:
-        calls: for each call of a program the two sets of points of its pairs, (16, t, d), and how many of the pairs are used.
+        calls: for each call of a program the two sets of points of its pairs, (16, t, d) or
+            (1, t, d), and how many of the pairs are used.
         pairs: the row and the column of each pair, in tiles.
         num_points: n.
         separate: whether each output has a block of its own, although they share a kernel.
@@ -43,10 +44,10 @@ class KernelTiles(NamedTuple):
         size = max(1, min(_TILE, math.isqrt(_MOST_NUMBERS // (_PAIRS * numbers))))
         tiles = np.stack([pad_points(X[start : start + size], size) for start in range(0, X.shape[0], size)])
         pairs = tuple((row, column) for row in range(len(tiles)) for column in range(row + 1))
-        calls = []
-        for start in range(0, len(pairs), _PAIRS):
-            some = np.asarray(pairs[start : start + _PAIRS])
-            padded = pad_rows(some, _PAIRS)
+        calls, together = [], 1 if len(pairs) == 1 else _PAIRS
+        for start in range(0, len(pairs), together):
+            some = np.asarray(pairs[start : start + together])
+            padded = pad_rows(some, together)
             calls.append((to_device(tiles[padded[:, 0]]), to_device(tiles[padded[:, 1]]), len(some)))
         return cls(tuple(calls), pairs, X.shape[0], separate)
 
@@ -73,7 +74,7 @@ class KernelTiles(NamedTuple):
         padded = np.pad(slope, ((0, 0), (0, more), (0, more)))
         total, pairs = np.zeros(vector.shape), iter(self.pairs)
         for left, right, count in self.calls:
-            parts = np.zeros((_PAIRS, slope.shape[0], height, height))
+            parts = np.zeros((left.shape[0], slope.shape[0], height, height))
             for part, (row, column) in zip(parts[:count], pairs, strict=False):
                 part[:] = padded[:, row * height : (row + 1) * height, column * height : (column + 1) * height]
             total += np.asarray(_pulled_back(vector, space, left, right, count, self.separate, parts))
