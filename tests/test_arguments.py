@@ -51,6 +51,10 @@ def test_an_annotation_says_what_is_accepted(annotation, right, wrong):
         (np.ma.masked_array([1.0, 2.0], [True, False]), "X has masked values; fill them"),
         (np.array(["a"]), "X has dtype <U1; pass numbers"),
         ([[1.0], [1.0, 2.0]], "X is a list that NumPy cannot read"),
+        (
+            np.zeros(3, [("a", "f8"), ("b", "f8")]),
+            "X is a structured array with the fields 'a', 'b'; pass its columns as one array",
+        ),
         (jnp.ones(3, jnp.bfloat16), "X has dtype bfloat16; pass float32 or float64"),
     ],
 )

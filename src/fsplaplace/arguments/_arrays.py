@@ -19,7 +19,7 @@ def check_numbers(values: ArrayLike, argument: str, *, wanted: str = "numbers") 
 
 
 def check_readable(values: Any, argument: str, *, wanted: str = "numbers") -> np.ndarray:
-    """The values as NumPy reads them, if that loses nothing: masks, gradients and dates are refused by name."""
+    """The values as NumPy reads them, if that loses nothing: masks, gradients, fields and dates are refused by name."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         raise ValueError(f"{argument} has masked values; fill them, or drop their rows")
     if _needs_gradient(values):
@@ -35,6 +35,11 @@ def check_readable(values: Any, argument: str, *, wanted: str = "numbers") -> np
         ) from error
     if array.dtype.name == "bfloat16":
         raise TypeError(f"{argument} has dtype bfloat16; pass float32 or float64")
+    if array.dtype.names is not None:
+        fields = ", ".join(map(repr, array.dtype.names))
+        raise TypeError(
+            f"{argument} is a structured array with the fields {fields}; pass its columns as one array of {wanted}"
+        )
     if array.dtype.kind in "mM":
         raise ValueError(
             f"{argument} has dtype {array.dtype}; pass {wanted}, for instance days since a date of your choice"

@@ -96,10 +96,8 @@ def maximum(
     problem, start, given, box = known.problem, known.start, known.given, known.box
     few = problem.num_rows < _ROWS_PER_LENGTHSCALE * sum(map(len, known.lengthscales))
     tie = Ties.of(known.lengthscales, start, box) if ard and hyperpriors and few else None
-    with progress_bar(
-        "prior, climbs", total=_num_climbs(known, restarts, tie, subsets is None), show=progress
-    ) as report:
-        starts = _starts(start, given, box, restarts, key, own_first=own_first)
+    starts = _starts(start, given, box, restarts, key, own_first=own_first)
+    with progress_bar("prior, climbs", total=_num_climbs(known, starts, tie, subsets is None), show=progress) as report:
         apart = counts is None or problem.num_rows >= _LABELS_PER_LENGTHSCALE * sum(map(len, known.lengthscales))
         search = _search(known, starts, tie, key, subsets is None, _reporting_climb(report), try_apart=apart)
     best, tied = search.best, search.tied
@@ -163,12 +161,17 @@ def _reporting_climb(report: Callable[[int, str], None]) -> Climb:
     return climb
 
 
-def _num_climbs(known: SetUp, restarts: int, tie: Ties | None, exact: bool) -> int:
+def _num_climbs(known: SetUp, starts: list[np.ndarray], tie: Ties | None, exact: bool) -> int:
     """How many climbs `_search` makes."""
-    starts = restarts + bool(known.periods)
+    count = len(starts) + bool(known.periods)
     held = len(_PERIOD_FACTORS) + 1 if known.periods else 0
     last = exact and known.problem.num_rows > _RESTART_ROWS
-    return held + (starts if tie is None else 2 * starts + 1) + last
+    return held + (count if tie is None else 2 * count + (not _is_warm(known, starts))) + last
+
+
+def _is_warm(known: SetUp, starts: list[np.ndarray]) -> bool:
+    """Whether the caller's values, of an earlier fit for example, are the only start."""
+    return len(starts) == 1 and starts[0] is known.given
 
 
 def _with_stated_periods(problem: TiedProblem, known: SetUp, climb: Climb) -> list[np.ndarray]:
@@ -231,8 +234,9 @@ def _search(
         common = _best([climb(together, tie.reduce(start), reduced) for start in starts])
         found, gain = [], -np.inf
         if try_apart:
-            found = [climb(few, box.clip(tie.expand(common.vector)), box)]
-            found += [climb(few, start, box) for start in starts]
+            # The end of the tied climb is one more start, if the caller's values are not good already.
+            more = [] if _is_warm(known, starts) else [box.clip(tie.expand(common.vector))]
+            found = [climb(few, start, box) for start in [*more, *starts]]
             gain = few.log_evidence(_best(found).vector, box) - together.log_evidence(common.vector, reduced)
             gain -= _NATS_PER_LENGTHSCALE * float(np.sum(tie.counts - 1))
         if not gain > 0:
