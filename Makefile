@@ -2,8 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Two worker processes with one thread each: most of the suite is compilation. XLA splits each program in 32 parts, to compile them
-# side by side; in one part it takes a quarter less of a processor.
+# Two worker processes with one thread each: most of the suite is compilation. XLA splits each program into parts, to compile them
+# side by side; with no processor free for that, one part is enough.
 PYTEST := XLA_FLAGS="--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1 --xla_cpu_parallel_codegen_split_count=1" OMP_NUM_THREADS=1 \
 	JAX_PLATFORMS=cpu $(BIN)/python -m pytest -n 2
 
