@@ -13,7 +13,7 @@ from fsplaplace.laplace._compare_means import score_means
 from fsplaplace.laplace._data import Part, Rows
 from fsplaplace.laplace._observed import observe
 from fsplaplace.laplace._problem import Places, Problem
-from fsplaplace.laplace._reference import closest_of_best, reference_at
+from fsplaplace.laplace._reference import _by_directions, _by_targets, closest_of_best, reference_at
 
 GENERATOR = np.random.default_rng(0)
 X = GENERATOR.uniform(-1, 1, size=(10, 1))
@@ -76,6 +76,20 @@ def test_choices_are_judged_by_the_divergence_from_the_exact_process(x64):
     assert min(shifted.divergence(factor, "function")) > 0.01
 
 
+@pytest.mark.parametrize("size", [0.1, 1.0, 100.0])
+@pytest.mark.parametrize("conditioned", [_by_targets, _by_directions])
+def test_few_targets_tell_the_same_in_their_own_space_as_in_that_of_the_directions(conditioned, size):
+    """Beside the mean and covariance of a Gaussian vector, some of whose entries are known."""
+    generator = np.random.default_rng(0)
+    features, seen = generator.normal(size=(7, 9)), size * generator.normal(size=(5, 9))
+    targets = generator.normal(size=5)
+    gain = np.linalg.solve(seen @ seen.T + np.eye(5), seen @ features.T).T
+    found = conditioned(features, seen, targets)
+    np.testing.assert_allclose(found.mean, gain @ targets, rtol=1e-7)
+    expected = np.diagonal(features @ features.T - gain @ seen @ features.T)
+    np.testing.assert_allclose(found.variance, expected, rtol=1e-7)
+
+
 def test_means_that_are_equally_wrong_between_inputs_are_told_apart_at_the_context(x64):
     """As where inputs lie on a circle: points between them are no inputs."""
     prior, judges = reference(TEST, POINTS[::5])
@@ -99,7 +113,10 @@ def test_rank_follows_the_noise():
     assert ranks[0] < ranks[1]
 
 
-@pytest.mark.parametrize(("divergences", "errors", "wanted"), [([1.0, 1.1], [9, 1], 1), ([1.0, 1.3], [9, 1], 0)])
+@pytest.mark.parametrize(
+    ("divergences", "errors", "wanted"),
+    [([1.0, 1.1], [9, 1], 1), ([1.0, 1.3], [9, 1], 0), ([0.5, -1e-17, 2e-17], [1, 9, 3], 2)],
+)
 def test_of_ridges_that_diverge_alike_the_one_closest_to_the_prior_is_taken(divergences, errors, wanted):
     assert closest_of_best(divergences, errors) == wanted
 

@@ -74,6 +74,8 @@ SMALLEST_RIDGE_OF_DERIVATIVES = {"float32": -13, "float64": -15}
 # Ridges whose divergence is at most this many times the lowest are as good: of them the one closest to the prior is taken,
 # because a spike of the covariance between guard points does not show in the divergence.
 AS_GOOD = 1.2
+# Nats below which a divergence is rounding, and may be negative: all such are equal.
+ROUNDED_DIVERGENCE = 1e-12
 # Rows of what operators see that are solved for beside the context rows: as many as default context points.
 MOST_ENFORCED = 500
 # Numbers of directions are rounded up with zeros, so that fits of similar rank share compiled programs: to a multiple of this,
@@ -93,6 +95,9 @@ MOST_EVALUATIONS = 20_000
 FEWEST_OF_A_KIND = 30
 # Targets that the exact process is conditioned on to compare ridges: a small problem of the same kind.
 SAMPLE_TARGETS = 300
+# Prior variance of a target over its noise up to which the process is conditioned in the space of the targets, if they are fewer
+# than the directions: there a posterior variance is a difference, of which this leaves six digits of the noise.
+MOST_TOLD = 1e10
 # Relative jitter of the norm of a mean at the guard points: what a network trained in float32 can satisfy.
 MEAN_JITTER = 1e-4
 

@@ -345,7 +345,8 @@ def near_data(problem: Problem, points: Float[np.ndarray, "k ..."]) -> Moments:
 
 def closest_of_best(divergences: list[float], errors: list[float]) -> int:
     """The position of the smallest error among divergences that are about as low as any."""
-    as_good = np.array(divergences) <= _choices.AS_GOOD * min(divergences)
+    rounded = np.maximum(divergences, _choices.ROUNDED_DIVERGENCE)
+    as_good = rounded <= _choices.AS_GOOD * np.min(rounded)
     return int(np.argmin(np.where(as_good, errors, np.inf)))
 
 
@@ -356,16 +357,34 @@ def _divergence_on(sample: Sample, normalised: Normalised, missed: Treatment) ->
     seen, noise = features[size:], sample.noise
     if missed == "noise":
         noise = noise + unexplained[size:]
-    weighted = seen / noise[:, None]
-    lower = np.linalg.cholesky(np.eye(features.shape[1]) + weighted.T @ seen)
-    whitened = solve_triangular(lower, features.T, lower=True, check_finite=False)
-    residual = solve_triangular(lower, weighted.T @ (sample.targets - offset[size:]), lower=True)
-    variance = np.sum(whitened**2, axis=0)
+    root = np.sqrt(noise)
+    seen, residual = seen / root[:, None], (sample.targets - offset[size:]) / root
+    few = seen.shape[0] < seen.shape[1] and np.max(np.sum(seen**2, axis=1)) < _choices.MOST_TOLD
+    change, variance = (_by_targets if few else _by_directions)(features, seen, residual)
     if missed == "function":
         carried = np.sum(features**2, axis=1)
         unexplained = unexplained * np.divide(variance, carried, out=np.ones_like(carried), where=carried > 0)
-    found = Moments(offset + residual @ whitened, variance + unexplained)
+    found = Moments(offset + change, variance + unexplained)
     return divergence(sample.exact, found, sample.new_noise)
+
+
+def _by_targets(
+    features: Float[np.ndarray, "m r"], seen: Float[np.ndarray, "k r"], residual: Float[np.ndarray, " k"]
+) -> Moments:
+    r"""Mean and variance of $\Phi z$, $z \sim \mathcal N(0, I)$, given $G z$ with standard noise, by $I + G G^\top$. Time $O(k^2 (m + r))$."""
+    lower = np.linalg.cholesky(np.eye(len(seen)) + seen @ seen.T)
+    whitened = solve_triangular(lower, seen @ features.T, lower=True, check_finite=False)
+    variance = np.sum(features**2, axis=1) - np.sum(whitened**2, axis=0)
+    return Moments(solve_triangular(lower, residual, lower=True) @ whitened, np.maximum(variance, 0.0))
+
+
+def _by_directions(
+    features: Float[np.ndarray, "m r"], seen: Float[np.ndarray, "k r"], residual: Float[np.ndarray, " k"]
+) -> Moments:
+    r"""The same by $I + G^\top G$. Time $O(r^2 (m + r))$."""
+    lower = np.linalg.cholesky(np.eye(seen.shape[1]) + seen.T @ seen)
+    whitened = solve_triangular(lower, features.T, lower=True, check_finite=False)
+    return Moments(solve_triangular(lower, residual @ seen, lower=True) @ whitened, np.sum(whitened**2, axis=0))
 
 
 def divergence(exact: Moments, found: Moments, noise: float | Float[np.ndarray, " kq"]) -> Divergence:

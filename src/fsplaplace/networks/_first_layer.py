@@ -173,10 +173,11 @@ def _ranges(pool: Float[np.ndarray, "k d"]) -> Float[np.ndarray, " d"]:
 def _spread(pool: Float[np.ndarray, "k d"], count: int) -> Float[np.ndarray, "h d"]:
     """Points of the pool, each the farthest from those before it: evenly spread where random ones leave gaps."""
     spread = np.std(pool, axis=0)
-    scaled = (pool - np.mean(pool, axis=0)) / np.where(spread > 0, spread, 1.0)
-    nearest = np.sum(scaled**2, axis=1)
+    # A row for each column: sums over the columns of a point then run over whole rows.
+    scaled = np.ascontiguousarray(((pool - np.mean(pool, axis=0)) / np.where(spread > 0, spread, 1.0)).T)
+    nearest = np.sum(scaled**2, axis=0)
     chosen = []
     for _ in range(count):
         chosen.append(int(np.argmax(nearest)))
-        nearest = np.minimum(nearest, np.sum((scaled - scaled[chosen[-1]]) ** 2, axis=1))
+        nearest = np.minimum(nearest, np.sum((scaled - scaled[:, chosen[-1], None]) ** 2, axis=0))
     return pool[chosen]
