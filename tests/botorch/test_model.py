@@ -1,6 +1,7 @@
 """The surrogate against BoTorch's contract, against its exact Gaussian process, and under every acquisition function."""
 
 import copy
+import pickle
 import warnings
 
 import jax
@@ -275,6 +276,7 @@ def test_state_and_copies_predict_the_same(one, two, fixed):
     other.load_state_dict(two.state_dict())
     assert torch.allclose(other.posterior(TEST).mean, two.posterior(TEST).mean, atol=1e-6)
     assert torch.equal(copy.deepcopy(one).posterior(TEST).variance, one.posterior(TEST).variance)
+    assert torch.equal(pickle.loads(pickle.dumps(one)).posterior(TEST).variance, one.posterior(TEST).variance)
 
 
 def test_the_next_data_set_of_similar_size_is_predicted_by_the_same_programs():
@@ -313,11 +315,34 @@ def test_single_precision_and_repeated_points():
         (lambda: FSPModel(X[None], Y[None]), UnsupportedError, "pass one data set"),
         (lambda: FSPModel(X[:0], Y[:0]), InputDataError, "train_X has no rows"),
         (lambda: FSPModel(X, Y, torch.zeros_like(Y)), InputDataError, "train_Yvar must be positive"),
+        (lambda: FSPModel(X, Y, bounds=BOUNDS[:, :1]), BotorchTensorDimensionError, r"pass \(2, 2\)"),
+        (lambda: FSPModel(X, Y, bounds=BOUNDS.flip(0)), InputDataError, "lower bounds below the upper"),
+        (lambda: FSPModel(X, Y, bounds=BOUNDS * torch.nan), InputDataError, "bounds has NaN"),
     ],
 )
 def test_impossible_data_are_refused(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda model: model.posterior(TEST.float()), InputDataError, r"pass X.to\(train_X\)"),
+        (lambda model: model.posterior(TEST[:, :1]), BotorchTensorDimensionError, "X has 1 columns"),
+        (lambda model: model.posterior(TEST[0]), BotorchTensorDimensionError, r"pass \(..., q, d\)"),
+        (lambda model: model.posterior(TEST[:1].expand(10**9, 1, 2)), ValueError, "a quarter of this machine's memory"),
+        (
+            lambda model: model.condition_on_observations(TEST[:2], Y[:3, :1]),
+            BotorchTensorDimensionError,
+            r"pass Y of shape \(..., 2, 1\)",
+        ),
+        (lambda model: model.condition_on_observations(TEST[:2], Y[:2, :1] * torch.nan), InputDataError, "Y has NaN"),
+    ],
+)
+def test_questions_that_have_no_answer_are_refused_by_name(one, call, error, message):
+    with pytest.raises(error, match=message):
+        call(one)
 
 
 def test_the_second_iteration_of_a_loop_compiles_nothing(compilations):

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import jax
 import numpy as np
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError, UnsupportedError
-from botorch.models.gpytorch import GPyTorchModel
 from botorch.models.model import FantasizeMixin, Model
 from botorch.models.transforms.outcome import OutcomeTransform, Standardize
 from botorch.posteriors import GPyTorchPosterior, Posterior
@@ -30,6 +30,7 @@ from torch import Tensor
 
 from fsplaplace import io
 from fsplaplace.arguments import Range, checked
+from fsplaplace.botorch._checks import check_bounds, check_data, check_inputs, check_observations, check_size
 from fsplaplace.botorch._conditioning import Observed, moments, nothing_observed, observe
 from fsplaplace.botorch._features import Features, Process
 from fsplaplace.botorch._fit import Data, Settings, fit_surrogate, refit_with
@@ -98,9 +99,10 @@ class FSPModel(Model, FantasizeMixin):
         last: "FSPModel | None" = None,
     ):
         super().__init__()
-        _check_data(train_X, train_Y, train_Yvar)
+        check_data(train_X, train_Y, train_Yvar)
         with torch.no_grad():
             inputs = self.transform_inputs(train_X, input_transform)
+        check_bounds(bounds, inputs.shape[-1])
         if outcome_transform == "standardize":
             outcome_transform = Standardize(m=train_Y.shape[-1])
         targets, variance = train_Y, train_Yvar
@@ -202,6 +204,7 @@ class FSPModel(Model, FantasizeMixin):
                 X, observation_noise=observation_noise, posterior_transform=posterior_transform
             )
         self.eval()
+        check_inputs(X, self.train_inputs[0])
         inputs = self.transform_inputs(X)
         distribution = self._distribution(inputs, observation_noise)
         found: Posterior = GPyTorchPosterior(distribution=distribution)
@@ -222,6 +225,8 @@ class FSPModel(Model, FantasizeMixin):
             Y: (..., k, m), in the units of the problem; leading axes that X has not are several hypothetical data sets.
             noise: variances in the units of transformed targets, broadcastable to Y; the model's own by default.
         """
+        check_inputs(X, self.train_inputs[0])
+        check_observations(X, Y, self.num_outputs)
         inputs = self.transform_inputs(X)
         if hasattr(self, "outcome_transform"):
             Y, _ = self.outcome_transform(Y=Y, X=inputs)
@@ -267,7 +272,7 @@ class FSPModel(Model, FantasizeMixin):
         Example:
             >>> model = model.updated(torch.cat([X, X_new]), torch.cat([Y, Y_new]), refit="condition")  # doctest: +SKIP
         """
-        _check_data(train_X, train_Y, train_Yvar)
+        check_data(train_X, train_Y, train_Yvar)
         old = self._original_inputs()
         count = old.shape[-2]
         if self.batch_shape or self._outputs is not None:
@@ -366,7 +371,9 @@ class FSPModel(Model, FantasizeMixin):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "posterior.safetensors"
             path.write_bytes(state["posterior"].numpy().tobytes())
-            self._use(refit_with(self._data, self._settings, io.load(path, self._posterior.model)))
+            with jax.enable_x64(self._data.X.dtype == np.float64):
+                loaded = io.load(path, self._posterior.model)
+            self._use(refit_with(self._data, self._settings, loaded))
         self._fitted_elsewhere = True
 
     def load_state_dict(
@@ -399,6 +406,7 @@ class FSPModel(Model, FantasizeMixin):
             raise BotorchTensorDimensionError(
                 f"FSPModel: X has {inputs.shape[-1]} columns, but train_X has {self._posterior.context_points.shape[-1]}"
             )
+        check_size(inputs, self._posterior.prior.num_outputs, self._posterior.scale.shape[0])
         process = self._features(inputs)
         if self._outputs is None:
             return process
@@ -434,29 +442,6 @@ class FSPModel(Model, FantasizeMixin):
 
 # Ax asks `inspect.getfullargspec`, which does not look behind decorators, whether there is an argument for transforms.
 FSPModel.__signature__ = inspect.signature(FSPModel)
-
-
-def _check_data(X: Tensor, Y: Tensor, Yvar: Tensor | None) -> None:
-    GPyTorchModel._validate_tensor_args(X=X, Y=Y, Yvar=Yvar)
-    if X.dim() != 2:
-        raise UnsupportedError(
-            f"FSPModel: train_X has shape {tuple(X.shape)}; pass one data set, (n, d), and one model for each data set"
-        )
-    if X.shape[0] != Y.shape[0]:
-        raise BotorchTensorDimensionError(f"FSPModel: train_X has {X.shape[0]} rows, but train_Y has {Y.shape[0]}")
-    if X.shape[0] == 0:
-        raise InputDataError("FSPModel: train_X has no rows; pass at least one")
-    for name, values in (("train_X", X), ("train_Y", Y), ("train_Yvar", Yvar)):
-        if values is None:
-            continue
-        if values.device.type != "cpu":
-            raise InputDataError(f"FSPModel: {name} is on {values.device}; move it to the CPU with .cpu()")
-        if not torch.isfinite(values).all():
-            raise InputDataError(f"FSPModel: {name} has NaN or infinite values; remove or impute those rows")
-    if Yvar is not None and not (Yvar > 0).all():
-        raise InputDataError(
-            "FSPModel: train_Yvar must be positive; pass a small variance, 1e-6, for targets without noise"
-        )
 
 
 def _numpy(values: Tensor) -> np.ndarray:

@@ -2,8 +2,6 @@
 
 import functools
 import html
-import io
-import pickle
 import re
 import warnings
 from collections.abc import Callable, Sequence
@@ -24,10 +22,19 @@ from fsplaplace.estimators._approximate import MOST_STEP_CONTEXT, approximate, b
 from fsplaplace.estimators._effort import Choices, Effort, FitPlan, choices, cost
 from fsplaplace.estimators._evidence import fit_best
 from fsplaplace.estimators._kernels import Columns, candidates, kernel_by_name
-from fsplaplace.estimators._pickle import FunctionPickler
 from fsplaplace.estimators._rows import Scale, WeightedRows
 from fsplaplace.estimators._summary import feature_relevance, kernel_name, kernel_words, paragraphs, relevance_words
-from fsplaplace.host import check_fits, host_generator, padded_size, phase, ready_to_compute, saying_phases, to_double
+from fsplaplace.host import (
+    check_fits,
+    from_pickled,
+    host_generator,
+    padded_size,
+    phase,
+    ready_to_compute,
+    saying_phases,
+    to_double,
+    to_pickled,
+)
 from fsplaplace.laplace import Posterior, Verdict
 from fsplaplace.likelihoods import Gaussian, Likelihood
 from fsplaplace.methods import FunctionPosterior
@@ -363,12 +370,10 @@ class FSPEstimator(BaseEstimator):
         return np.asarray(draws, np.float64)[:, :count]
 
     def __getstate__(self):
-        buffer = io.BytesIO()
-        FunctionPickler(buffer, pickle.HIGHEST_PROTOCOL).dump(super().__getstate__())
-        return {"pickled": buffer.getvalue()}
+        return to_pickled(super().__getstate__())
 
     def __setstate__(self, state):
-        super().__setstate__(pickle.loads(state["pickled"]))
+        super().__setstate__(from_pickled(state))
 
 
 def _verdict(posterior: Posterior | FunctionPosterior, notes: tuple[str, ...]) -> Verdict | None:

@@ -21,6 +21,8 @@ from fsplaplace.host._memory import padded_size as padded_size
 from fsplaplace.host._memory import resolve_budget as resolve_budget
 from fsplaplace.host._memory import rows_of_data as rows_of_data
 from fsplaplace.host._memory import rows_that_fit as rows_that_fit
+from fsplaplace.host._pickle import from_pickled as from_pickled
+from fsplaplace.host._pickle import to_pickled as to_pickled
 from fsplaplace.host._process import ready_to_compute as ready_to_compute
 from fsplaplace.host._programs import cache_programs as cache_programs
 from fsplaplace.host._programs import user_programs as user_programs

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
 from fsplaplace.arguments import KeyLike, Range, check_squares, checked
-from fsplaplace.host import check_fits, itemsize, resolve_budget, to_device
+from fsplaplace.host import check_fits, from_pickled, itemsize, resolve_budget, to_device, to_pickled
 from fsplaplace.laplace import _choices
 from fsplaplace.laplace._diagnostics import Diagnostics, Verdict
 from fsplaplace.laplace._leave_one_out import LeaveOneOut, Told, leave_each_out
@@ -99,7 +99,10 @@ class Posterior(eqx.Module):
     told: ClassVar[tuple[Told, ...]] = ()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return to_pickled({field.name: getattr(self, field.name) for field in dataclasses.fields(self)})
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(from_pickled(state))
 
     @classmethod
     def refusal(cls, value) -> str:
