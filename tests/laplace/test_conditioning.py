@@ -132,13 +132,13 @@ def test_under_jit_and_vmap_it_is_the_same(x64, half):
         np.testing.assert_allclose(mean, half.condition(X[rows], Y[rows]).predict(TEST).mean, atol=1e-10)
 
 
-def test_methods_are_pytrees_with_their_own_documentation(half):
+def test_methods_are_pytrees_with_their_own_documentation(x64, half):
     """As those of every Equinox module, so that one program serves the methods of all posteriors of the same shapes."""
     assert half.predict.__name__ == "predict"
     assert half.predict.__doc__ == type(half).predict.__doc__
     assert len(jax.tree.leaves(half.predict)) == len(jax.tree.leaves(half))
     found = jax.jit(lambda predict, x: predict(x).mean)(half.predict, TEST)
-    np.testing.assert_allclose(found, half.predict(TEST).mean, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found, half.predict(TEST).mean, atol=1e-12)
 
 
 def test_a_compiled_condition_is_accurate_in_float32():

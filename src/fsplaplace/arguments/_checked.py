@@ -56,9 +56,10 @@ def checked(
             bound = signature.bind(*args, **kwargs)
         except TypeError:
             return function(*args, **kwargs)  # Python's own words for an argument that is missing or unknown
+        caller = _caller(function, bound.arguments)
         for name, value in bound.arguments.items():
             if name in rules:
-                bound.arguments[name] = rules[name].check(value, _caller(function, bound.arguments), name)
+                bound.arguments[name] = rules[name].check(value, caller, name)
         return function(*bound.args, **bound.kwargs)
 
     # A mark on the function itself, which `functools.wraps` of a decorator above hands on; functions declare no such attribute.
