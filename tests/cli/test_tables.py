@@ -161,6 +161,17 @@ def test_a_kernel_that_does_not_fit_the_table_is_one_sentence(text, period, word
         kernel_text(text, period, DATED)
 
 
+def test_a_column_may_be_several_words_and_advice_can_be_typed_as_it_stands():
+    column = Column("decimal date", "number")
+    assert kernel_text("linear + rbf(2, decimal date)", None, [column]) == kernel_text(
+        'linear + rbf(2, "decimal date")', None, [column]
+    )
+    with pytest.raises(ValueError, match="as in ") as refusal:
+        kernel_text("periodic(1 year)", None, [column])
+    advice = str(refusal.value).split("as in ")[1]
+    assert kernel_text(advice, None, [column]) == 'periodic(period=1.0, "decimal date")'
+
+
 def test_days_weeks_and_years_are_in_proportion():
     def period(text):
         return float(kernel_text(f"periodic({text})", None, DATED).split("=")[1].split(",")[0])

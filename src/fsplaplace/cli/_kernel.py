@@ -73,9 +73,10 @@ def _in_columns(single: Single, columns: Sequence[Column]) -> Single:
     if timed and not chosen:
         chosen = [column for column in columns if column.kind == "date"]
         if len(chosen) != 1:
+            plain = tuple((name, Quantity(quantity.value)) for name, quantity in single.parameters)
             raise ValueError(
                 f"--kernel: {single.name}({timed[0]}) is about time, but {len(chosen)} columns hold ISO dates; write a number in "
-                f"the units of a column and name that, as in {single.name}({single.parameters[0][1].value:g}, {columns[0].name})"
+                f"the units of a column and name that, as in {Single(single.name, plain, (columns[0].name,))}"
             )
     if timed and any(column.kind != "date" for column in chosen):
         raise ValueError(f"--kernel: {single.name}({timed[0]}) is about time, but {chosen[0].name!r} holds no dates")

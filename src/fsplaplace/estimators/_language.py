@@ -5,8 +5,8 @@
     factor  = "(" sum ")" | name [ "(" part ("," part)* ")" ]
     part    = [parameter "="] number [unit] | column
 
-A number without a name is the kernel's first parameter: the period of `periodic`, the length scale of others. Nothing of the text
-is ever executed.
+A number without a name is the kernel's first parameter: the period of `periodic`, the length scale of others. A column is one or
+more words, or anything in quotes. Nothing of the text is ever executed.
 """
 
 import math
@@ -182,13 +182,22 @@ class _Reader:
                 name = self.take()
                 self.take()
                 stated[name] = self._quantity()
-            elif self.kind in ("word", "double", "single"):
+            elif self.kind == "word":
+                columns.append(self._words())
+            elif self.kind in ("double", "single"):
                 columns.append(self.take())
             else:
                 raise self.error("a number or a column")
             if self.kind != ",":
                 return stated, columns
             self.take()
+
+    def _words(self) -> str:
+        """A column's name without quotes, which may be several words, as they stand in the text."""
+        start = self.tokens[self.next][2]
+        while self.kind == "word":
+            end = self.tokens[self.next][2] + len(self.take())
+        return self.text[start:end]
 
     def _quantity(self) -> Quantity:
         if self.kind != "number":
