@@ -147,6 +147,22 @@ def test_fit_then_predict_gives_the_same_numbers(fitted, tmp_path):
     assert json.loads((out / "model.json").read_text())["content"]["features"] == ["x"]
 
 
+@pytest.mark.slow
+def test_a_season_of_many_periods_is_held_saved_and_predicted(tmp_path):
+    x = np.linspace(0, 12, 60)
+    rows = "\n".join(f"{value:.3f},{np.sin(2 * np.pi * value) + 0.02 * np.cos(9 * value):.4f}" for value in x)
+    path, out = table(tmp_path / "t.csv", f"the month,y\n{rows}\n"), tmp_path / "fit"
+    options = ["--kernel", "periodic(1, the month) * rbf", "--steps", "50", "-q"]
+    done = run.invoke(app, ["fit", str(path), "--target", "y", "--out", str(out), *options])
+    assert done.exit_code == 0, done.output
+    assert "verdict: good" in done.output
+    assert json.loads((out / "model.json").read_text())["content"]["network"]["circles"] == 1
+    predicted = run.invoke(app, ["predict", str(out), str(path), "--out", str(tmp_path / "p.csv")])
+    assert predicted.exit_code == 0, predicted.output
+    found = _columns(tmp_path / "p.csv")["mean"]
+    np.testing.assert_allclose(found, np.sin(2 * np.pi * x), atol=0.1)
+
+
 SEASONS = """# a series of dates, categories and decimal commas
 when;place;code;y
 """ + "".join(
@@ -256,6 +272,8 @@ def test_a_name_that_is_empty_is_not_the_current_directory(words):
         (("network", "widths"), [1, -50, 1], "describes no network"),
         (("network", "widths"), [1, 100_000, 100_000, 1], "too small to hold"),
         (("network", "dtype"), "object", "describes no network"),
+        (("network", "circles"), -1, "describes no network"),
+        (("network", "circles"), 10**9, "describes no network"),
         (("scales", "input_std"), [0.0], "input_std is not 1 number"),
         (("scales", "target_mean"), "x", "target_mean is not 1 number"),
         (("scales", "target_std"), [1e308], "target_std has values up to 1e+308"),

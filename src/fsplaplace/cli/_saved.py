@@ -24,9 +24,11 @@ _SHOWN: dict[str, Any] = {
     "version": str, "posterior_sha256": str, "kernel": str, "rows": int, "steps": int | None, "seed": int,
     "scores": Mapping,
 }  # fmt: skip
+# More circles than a network ever has.
+_MOST_CIRCLES = 100
 # What predictions are made of, with the names inside.
 _USED: dict[str, set[str] | None] = {
-    "features": None, "columns": None, "target": None, "network": {"widths", "dtype", "units"},
+    "features": None, "columns": None, "target": None, "network": {"widths", "dtype", "units", "circles"},
     "scales": {"input_mean", "input_std", "target_mean", "target_std"},
 }  # fmt: skip
 
@@ -54,6 +56,7 @@ def save_model(
             "widths": [model.n_features_in_, *(layer.weight.shape[0] for layer in model.posterior_.model.params.layers)],
             "dtype": str(model.posterior_.model.dtype),
             "units": True,
+            "circles": (model.posterior_.model.params.layers[0].weight.shape[1] - model.n_features_in_) // 2,
         },
         "scales": {
             "input_mean": np.ravel(inputs.mean), "input_std": np.ravel(inputs.std),
@@ -102,10 +105,12 @@ def read_description(folder: Path) -> dict[str, Any]:
         isinstance(widths, list) and len(widths) >= 2 and all(type(width) is int and width >= 1 for width in widths)
         and widths[0] == width and network.get("dtype") in ("float32", "float64")
         and network.get("units") in (None, False, True)
+        and type(network.get("circles", 0)) is int and 0 <= network.get("circles", 0) <= _MOST_CIRCLES
     ):  # fmt: skip
         raise ValueError(f"{path} describes no network for {width} columns of numbers; fit again")
     # The file next to it holds every weight: a network that is larger than that file is not the saved one.
-    weights, stored = sum(a * b for a, b in itertools.pairwise(widths)), folder / "posterior.safetensors"
+    stored = folder / "posterior.safetensors"
+    weights = sum(a * b for a, b in itertools.pairwise(_widths(network)))
     if not stored.is_file():
         raise FileNotFoundError(f"{stored} does not exist; pass the directory that `fsplaplace fit` wrote")
     if weights * np.dtype(network["dtype"]).itemsize > stored.stat().st_size:
@@ -139,15 +144,25 @@ def _check_names(path: Path, described: dict[str, Any]) -> None:
 
 def saved_network(described: dict[str, Any]) -> MLP:
     """A network of the saved shape, whose weights the file then replaces."""
-    widths, dtype = described["widths"], described["dtype"]
+    widths, dtype, circles = _widths(described), described["dtype"], described.get("circles", 0)
     with jax.enable_x64(True):
         layers = tuple(
             eqx.nn.Linear(size_in, size_out, dtype=dtype, key=jax.random.key(0))
             for size_in, size_out in itertools.pairwise(widths)
         )
-        # Older files have networks that take inputs as they are.
-        units = (jnp.zeros(widths[0], dtype), jnp.ones(widths[0], dtype), jnp.ones(widths[-1], dtype))
-    return MLP(layers, jnp.tanh, NonTrainable(Units(*units)) if described.get("units") else None)
+        columns = described["widths"][0]
+        units = Units(
+            jnp.zeros(columns, dtype), jnp.ones(columns, dtype), jnp.ones(widths[-1], dtype),
+            frequencies=jnp.zeros((circles, columns), dtype) if circles else None,
+        )  # fmt: skip
+    # Older files have networks that take inputs as they are.
+    return MLP(layers, jnp.tanh, NonTrainable(units) if described.get("units") else None)
+
+
+def _widths(network: dict[str, Any]) -> list[int]:
+    """Of all layers; the first one also takes two numbers for each circle on which inputs are wound up."""
+    columns, *others = network["widths"]
+    return [columns + 2 * network.get("circles", 0), *others]
 
 
 def sha256_of(path: Path) -> str:

@@ -194,10 +194,11 @@ class _Reader:
 
     def _words(self) -> str:
         """A column's name without quotes, which may be several words, as they stand in the text."""
-        start = self.tokens[self.next][2]
+        first = last = self.next
         while self.kind == "word":
-            end = self.tokens[self.next][2] + len(self.take())
-        return self.text[start:end]
+            last = self.next
+            self.take()
+        return self.text[self.tokens[first][2] : self.tokens[last][2] + len(self.tokens[last][1])]
 
     def _quantity(self) -> Quantity:
         if self.kind != "number":

@@ -1,6 +1,7 @@
 """Fast covariance matrices for GPJax kernels, what is known about each kind, and the kernels that this library adds."""
 
 from ._columns import check_columns as check_columns
+from ._entry import Circle as Circle
 from ._entry import DataSummary as DataSummary
 from ._entry import KernelEntry as KernelEntry
 from ._entry import Remarks as Remarks
@@ -15,7 +16,9 @@ from .engine import GemmComputation as GemmComputation
 from .engine import covariance as covariance
 from .engine import variance as variance
 from .helmholtz import Helmholtz as Helmholtz
+from .lengthscales import circles as circles
 from .lengthscales import lengthscales as lengthscales
+from .lengthscales import lengthscales_on_circles as lengthscales_on_circles
 from .lengthscales import smoothness as smoothness
 from .multi_output import BlockKernel as BlockKernel
 from .multi_output import block_covariance as block_covariance

@@ -47,6 +47,18 @@ class DataSummary(Protocol):
         ...
 
 
+class Circle(NamedTuple):
+    """A column of inputs wound up: what repeats along it is a function on a circle.
+
+    Attributes:
+        column: of the inputs.
+        period: once around.
+    """
+
+    column: int
+    period: float
+
+
 class Remarks(NamedTuple):
     """What `fsplaplace.describe` says about a kernel beyond its length scales and smoothness.
 
@@ -73,6 +85,8 @@ class KernelEntry:
         kind: "scaled" for functions that vary over a length scale; "scale-free" for those without one (constants,
             polynomials); "noise" for what is no function at all.
         lengthscales: one for each of d input columns, infinite where the kernel ignores the column.
+        circles: of a kernel that repeats, a circle for each column it acts on, and the length scale that it has as a kernel of
+            points on circles of radius 1; see `fsplaplace.kernels.circles`.
         smoothness: ν, see `fsplaplace.kernels.smoothness`.
         starts: how a fit starts each parameter, by its name, from the data and the parameter's shape.
         scale: the parameter that multiplies the whole kernel, None if there is none.
@@ -83,6 +97,7 @@ class KernelEntry:
     variance: Callable[[Any, Float[Array, "n d"]], Float[Array, " n"]] | None = None
     kind: Literal["scaled", "scale-free", "noise"] = "scaled"
     lengthscales: Callable[[Any, int], Float[Array, " d"]] | None = None
+    circles: Callable[[Any, int], Mapping[Circle, float]] | None = None
     smoothness: Callable[[Any], float] | None = None
     starts: Mapping[str, Callable[[DataSummary, tuple[int, ...]], Start]] | None = None
     scale: str | None = "variance"

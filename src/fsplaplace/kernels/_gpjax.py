@@ -1,7 +1,7 @@
 """GPJax's kernels, one entry each."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax.numpy as jnp
@@ -26,7 +26,7 @@ from jaxtyping import Array, Float
 from . import _profiles as profiles
 from ._arc_cosine import arc_cosine, arc_cosine_variance
 from ._distance import squared_distance
-from ._entry import STARTS, DataSummary, KernelEntry, Remarks, Start, around
+from ._entry import STARTS, Circle, DataSummary, KernelEntry, Remarks, Start, around
 from ._pairs import Pairs
 from ._periodic import periodic_features
 
@@ -85,6 +85,14 @@ def _periodic_lengthscales(kernel: Periodic, num_features: int) -> Float[Array, 
     return _along_columns(kernel, scale, num_features)
 
 
+def _periodic_circles(kernel: Periodic, num_features: int) -> Mapping[Circle, float]:
+    """On circles of radius 1 it is an RBF of twice its length scale."""
+    columns = np.arange(num_features)[kernel.active_dims]
+    lengths = np.broadcast_to(2.0 * np.asarray(val(kernel.lengthscale), np.float64), columns.shape)
+    period = float(val(kernel.period))
+    return {Circle(int(column), period): float(length) for column, length in zip(columns, lengths, strict=True)}
+
+
 def _periodic_remarks(kernel: Periodic, ranges: Float[np.ndarray, " d"] | None) -> Remarks:
     period = float(val(kernel.period))
     warnings = ()
@@ -118,6 +126,7 @@ ENTRIES: dict[type, KernelEntry] = {
         _periodic_covariance,
         _constant_variance,
         lengthscales=_periodic_lengthscales,
+        circles=_periodic_circles,
         smoothness=_analytic,
         # Its length scale is in units of the period's phase, not of the inputs.
         starts={**STARTS, "lengthscale": lambda data, shape: Start(1.0, 0.05, 50.0)},

@@ -1,12 +1,15 @@
 """What a kernel says about its functions: length scales and smoothness of its additive components."""
 
 import itertools
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from gpjax.kernels import RFF, AbstractKernel, MultiOutputKernel, ProductKernel, SumKernel
 from jaxtyping import Array, Float
 
+from ._entry import Circle
 from ._probe import probed_lengthscales, probed_smoothness
 from ._registry import exact_entry
 from .helmholtz import Helmholtz
@@ -32,6 +35,46 @@ def lengthscales(kernel: AbstractKernel, num_features: int) -> Float[Array, "k d
         for component in _components(kernel)
     ]
     return jnp.stack(rows) ** -0.5 if rows else jnp.zeros((0, num_features))
+
+
+def circles(kernel: AbstractKernel, num_features: int) -> tuple[Circle, ...]:
+    """The columns along which a component of the kernel repeats, with their periods.
+
+    Args:
+        kernel: a GPJax kernel, scalar or multi-output, with concrete (not traced) parameters.
+        num_features: number of input dimensions d.
+    """
+    found = [_circles(factor, num_features) for component in _components(kernel) for factor in component.factors]
+    return tuple(dict.fromkeys(itertools.chain.from_iterable(found)))
+
+
+def lengthscales_on_circles(
+    kernel: AbstractKernel, num_features: int, wound: Sequence[Circle]
+) -> Float[np.ndarray, "k w"]:
+    r"""`lengthscales` of the kernel as one of x and of points on circles of radius 1, two columns for each circle: w = d + 2 c.
+
+    With $u = (\sin 2 \pi x / p, \cos 2 \pi x / p)$ a periodic kernel is an RBF of u, so that its product with an RBF of x is one
+    of (x, u): smooth, however many periods there are.
+
+    Args:
+        kernel: as in `circles`.
+        num_features: number of input dimensions d.
+        wound: the circles; kernels that repeat otherwise keep their length scale along x.
+    """
+    rows = []
+    for component in _components(kernel):
+        inverse = np.zeros(num_features + 2 * len(wound))
+        for factor in component.factors:
+            here = {circle: length for circle, length in _circles(factor, num_features).items() if circle in wound}
+            along = np.array(_inverse_squares(factor, num_features), np.float64)
+            along[[circle.column for circle in here]] = 0.0
+            inverse[:num_features] += along
+            for circle, length in here.items():
+                place = num_features + 2 * wound.index(circle)
+                inverse[place : place + 2] += length**-2.0
+        rows.append(inverse)
+    with np.errstate(divide="ignore"):
+        return np.stack(rows) ** -0.5 if rows else np.zeros((0, num_features + 2 * len(wound)))
 
 
 def smoothness(kernel: AbstractKernel) -> tuple[float, ...]:
@@ -94,6 +137,11 @@ def _factors(kernel: Any) -> list[tuple[Any, ...]]:
             return [()]
         case "scaled":
             return [(kernel,)]
+
+
+def _circles(kernel: Any, num_features: int) -> Mapping[Circle, float]:
+    find = exact_entry(kernel).circles
+    return {} if find is None else find(kernel, num_features)
 
 
 def _inverse_squares(kernel: Any, num_features: int) -> Float[Array, " d"]:

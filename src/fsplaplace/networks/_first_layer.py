@@ -12,6 +12,7 @@ from fsplaplace import kernels
 from fsplaplace.arguments import KeyLike, checked
 from fsplaplace.context import Sampler
 from fsplaplace.host import check_fits, host_generator, to_device
+from fsplaplace.networks._circles import beside_circles, frequencies_of
 from fsplaplace.prior import Prior
 
 # Context points drawn for each unit's centre; the best spread of them are taken.
@@ -126,39 +127,67 @@ class FirstLayer(NamedTuple):
     Attributes:
         weight: $w_u$, (h, d).
         centres: $c_u$, (h, d).
+        num_wound: how many of the columns, the last ones, are of points on circles.
     """
 
     weight: Float[np.ndarray, "h d"]
     centres: Float[np.ndarray, "h d"]
+    num_wound: int = 0
 
     def seen(
         self, *, centre: ArrayLike | None, scale: ArrayLike | None
     ) -> tuple[Float[np.ndarray, "h d"], Float[np.ndarray, " h"]]:
-        """Weights and biases that act on centred and scaled inputs."""
+        """Weights and biases that act on centred and scaled inputs; points on circles are as they are."""
+        columns = self.weight.shape[1] - self.num_wound
         middle = 0.0 if centre is None else np.asarray(centre, np.float64).reshape(-1)
         spread = 1.0 if scale is None else np.asarray(scale, np.float64).reshape(-1)
         for name, values in (("centre", middle), ("scale", spread)):
-            if np.size(values) not in (1, self.weight.shape[1]):
+            if np.size(values) not in (1, columns):
                 raise ValueError(
-                    f"{name} has {np.size(values)} numbers, but the inputs have {self.weight.shape[1]} columns; pass as many"
+                    f"{name} has {np.size(values)} numbers, but the inputs have {columns} columns; pass as many"
                 )
+        middle = np.concatenate([np.broadcast_to(middle, columns), np.zeros(self.num_wound)])
+        spread = np.concatenate([np.broadcast_to(spread, columns), np.ones(self.num_wound)])
         return self.weight * spread, -np.sum(self.weight * (self.centres - middle), axis=1)
 
 
 def draw_units(
-    prior: Prior, pool: Float[np.ndarray, "k d"], num_units: int, generator: np.random.Generator
+    prior: Prior,
+    pool: Float[np.ndarray, "k d"],
+    num_units: int,
+    generator: np.random.Generator,
+    circles: tuple[kernels.Circle, ...] = (),
 ) -> FirstLayer:
-    parts = prior.blocks.kernels
-    dimension = pool.shape[1]
-    lengths = np.concatenate([_lengthscales(part, dimension) for part in parts])
+    """The units of `matched_first_layer`, on inputs followed by points on circles of radius 1 if there are any.
+
+    Args:
+        prior: whose length scales and smoothness the units get.
+        pool: points of the region.
+        num_units: h.
+        generator: of the draw.
+        circles: on which inputs are wound up, from the middle of the region on.
+    """
+    parts, columns = prior.blocks.kernels, pool.shape[1]
+    # Compiled, but for circles, which are looked for by their periods.
+    lengths = np.concatenate(
+        [
+            kernels.lengthscales_on_circles(part, columns, circles) if circles else _lengthscales(part, columns)
+            for part in parts
+        ]
+    )
     smoothness = np.asarray([nu for part in parts for nu in kernels.smoothness(part)])
     if lengths.shape[0] == 0:
         lengths, smoothness = _ranges(pool)[None], np.array([np.inf])
+    # A component has the columns of inputs, and of the circles those that it repeats on.
+    dimension = columns + np.sum(np.isfinite(lengths[:, columns:]), axis=1)
     steepness = 2.0 / dimension**0.5 * (1.0 + 1.75 / (smoothness * dimension) ** 2)
     component = generator.permutation(np.arange(num_units) % lengths.shape[0])
+    if circles:
+        wound = beside_circles(pool - np.mean(pool, axis=0), frequencies_of(circles, np.ones(columns)))
+        pool = np.concatenate([pool, wound[:, columns:]], axis=1)
     centres = _spread(pool, num_units)
     weight = (steepness[:, None] / lengths)[component] * generator.normal(size=centres.shape)
-    return FirstLayer(weight, centres)
+    return FirstLayer(weight, centres, 2 * len(circles))
 
 
 _lengthscales = eqx.filter_jit(kernels.lengthscales)

@@ -14,6 +14,7 @@ from paramax import NonTrainable, unwrap
 
 from fsplaplace.context import Sampler
 from fsplaplace.host import check_fits, host_generator
+from fsplaplace.networks._circles import circles_in
 from fsplaplace.networks._first_layer import draw_units, pool_of, with_arrays
 from fsplaplace.networks._units import Units, units_of
 from fsplaplace.prior import Prior
@@ -57,9 +58,12 @@ def fully_connected(
     generator = host_generator(key)
     pool = pool_of(context, hidden[0], key)
     width = num_outputs or prior.num_outputs
-    layers = tuple(_linear(*size, generator) for size in itertools.pairwise((pool.shape[1], *hidden, width)))
-    units = units_of(prior, pool, width, layers[0].weight.dtype, output_scale)
-    weight, bias = draw_units(prior, pool, hidden[0], generator).seen(centre=units.centre, scale=units.scale)
+    circles = circles_in(prior, pool)
+    inputs = pool.shape[1] + 2 * len(circles)
+    layers = tuple(_linear(*size, generator) for size in itertools.pairwise((inputs, *hidden, width)))
+    units = units_of(prior, pool, width, layers[0].weight.dtype, output_scale, circles)
+    first = draw_units(prior, pool, hidden[0], generator, circles)
+    weight, bias = first.seen(centre=units.centre, scale=units.scale)
     return MLP((with_arrays(layers[0], weight, bias), *layers[1:]), activation, NonTrainable(units))
 
 

@@ -37,7 +37,9 @@ def mlp(
     $$f(x) = \mu(x) + s\, g\bigl((x - c) / \ell\bigr)$$
 
     with centre c and spread $\ell$ of the context region, mean $\mu$ and standard deviation s of the prior, all held
-    fixed: shifting or scaling inputs and targets, with the prior, changes nothing.
+    fixed: shifting or scaling inputs and targets, with the prior, changes nothing. If the prior repeats along a column more
+    than six times within the region, g also gets the sine and cosine of the column's phase: few units then hold any number
+    of periods.
 
     Args:
         hidden: widths of the hidden layers, or "auto": two layers of 50, 100, 150, 200 or 400, the narrowest that loses less

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Int
 from paramax import unwrap
 
 from fsplaplace.host import blas_threads_for, format_bytes, in_float64, itemsize
+from fsplaplace.networks._circles import beside_circles
 from fsplaplace.networks._fully_connected import MLP
 from fsplaplace.networks._jacobian import jacobian_blocks
 from fsplaplace.networks._model import Model, join
@@ -93,7 +94,10 @@ def _layer_by_layer(
         for part, default in ((units.centre, 0.0), (units.scale, 1.0), (units.output_scale, 1.0))
     )
     layers = [(np.asarray(layer.weight, np.float64), np.asarray(layer.bias, np.float64)) for layer in network.layers]
-    inputs, slopes = [(x - centre) / scale], []
+    z = (x - centre) / scale
+    if units.frequencies is not None:
+        z = beside_circles(z, np.asarray(units.frequencies, np.float64))
+    inputs, slopes = [z], []
     for weight, bias in layers[:-1]:
         activated, slope = _activate(network.activation, inputs[-1] @ weight.T + bias)
         inputs.append(activated)

@@ -1,7 +1,7 @@
 """The units that a network works in: shifts and units of inputs, outputs and prior then change nothing about training."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -13,6 +13,8 @@ from paramax import NonTrainable, unwrap
 
 from fsplaplace.arguments import check_finite
 from fsplaplace.host import to_device
+from fsplaplace.kernels import Circle
+from fsplaplace.networks._circles import beside_circles, frequencies_of
 from fsplaplace.networks._model import Model, hold_code
 from fsplaplace.prior import Prior, moments
 
@@ -32,6 +34,8 @@ class Units(eqx.Module):
         output_scale: s, one number for each output; None for one.
         mean: $\mu$, a function from (n, d) to (n,), (n, 1) or (n, q); None for zero.
         origin: added to the inputs of $\mu$, if it was subtracted from x before; None for zero.
+        frequencies: F, a row for each circle on which the inputs are wound up as well: $g$ is given $z = (x - c) / \ell$, and
+            $\sin 2 \pi F_k z$ and $\cos 2 \pi F_k z$ for each row; None for z alone.
     """
 
     centre: Float[Array, "..."] | None = None
@@ -39,11 +43,13 @@ class Units(eqx.Module):
     output_scale: Float[Array, "..."] | None = None
     mean: Callable | None = None
     origin: Float[Array, " d"] | None = None
+    frequencies: Float[Array, "c d"] | None = None
 
     def inputs(self, x: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
         """What the network is given."""
         x = x if self.centre is None else x - self.centre.astype(x.dtype)
-        return x if self.scale is None else x / self.scale.astype(x.dtype)
+        x = x if self.scale is None else x / self.scale.astype(x.dtype)
+        return x if self.frequencies is None else beside_circles(x, self.frequencies.astype(x.dtype))
 
     def outputs(self, x: Float[Array, "n ..."], values: Float[Array, "n ..."]) -> Float[Array, "n q"]:
         """What its outputs stand for."""
@@ -61,7 +67,12 @@ class Units(eqx.Module):
 
 
 def units_of(
-    prior: Prior, pool: Float[np.ndarray, "k d"], num_outputs: int, dtype, output_scale: ArrayLike | None = None
+    prior: Prior,
+    pool: Float[np.ndarray, "k d"],
+    num_outputs: int,
+    dtype,
+    output_scale: ArrayLike | None = None,
+    circles: Sequence[Circle] = (),
 ) -> Units:
     """Centre and spread of a region, and mean function and standard deviation of the prior there.
 
@@ -71,8 +82,10 @@ def units_of(
         num_outputs: q; the outputs share one scale if the prior has another number of them.
         dtype: of the network's weights.
         output_scale: instead of the prior's standard deviation, a number or one for each output.
+        circles: on which inputs are wound up.
     """
     spread = np.std(pool, axis=0)
+    spread = np.where(spread > 0, spread, 1.0)
     scale = _prior_std(prior, pool, num_outputs)
     if output_scale is not None:
         wanted = _positive(output_scale, "output_scale", "mlp")
@@ -81,9 +94,10 @@ def units_of(
         scale = np.broadcast_to(wanted, scale.shape)
     return Units(
         to_device(np.mean(pool, axis=0), dtype),
-        to_device(np.where(spread > 0, spread, 1.0), dtype),
+        to_device(spread, dtype),
         to_device(scale, dtype),
         None if isinstance(prior.mean, Zero) else prior.mean,
+        frequencies=to_device(frequencies_of(circles, spread), dtype) if circles else None,
     )
 
 
