@@ -4,14 +4,16 @@
     python benchmarks/fidelity.py --quick    # a corner of it, for the test suite
 
 Writes `benchmarks/results/fidelity.json` and, from it, `fidelity.md`, after every network; a run that was cut goes on where it
-stopped (delete the JSON to start anew). All errors are root-mean-square differences to the
+stopped (delete the JSON to start anew). Rows of commit 27fb642, in `fidelity_before.json`, stand beside them. All errors are root-mean-square differences to the
 exact GP at points off the context set, divided by the prior's standard deviation.
 """
 
 import argparse
 import dataclasses
+import json
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import equinox as eqx
 import gpjax
@@ -24,6 +26,9 @@ from results import markdown_table, read_rows, write_results
 
 import fsplaplace as fsp
 
+# Rows of an earlier state of the code, and by how much a row may be worse than there.
+BEFORE = Path(__file__).parent / "results" / "fidelity_before.json"
+MOST_WORSE, MOST_ADDED = 1.1, 0.0005
 NOISE = 0.1
 STEPS = 5000
 CONTEXT_SIZES = (50, 100, 200, 400, 1000)
@@ -175,7 +180,12 @@ def tables(rows: list[dict]) -> str:
     def pick(**wanted):
         return [row for row in rows if all(row.get(name) == value for name, value in wanted.items())]
 
-    parts = ["# Distance to the exact Gaussian process\n", "Root-mean-square differences divided by the prior std.\n"]
+    networks = {(row["task"], row["kernel"], row["dtype"], row["initialisation"]) for row in rows}
+    parts = [
+        "# Distance to the exact Gaussian process\n",
+        f"Root-mean-square differences divided by the prior std; {len(networks)} of 40 networks.\n",
+        _beside_before(rows),
+    ]
     tasks = sorted({row["task"] for row in rows})
     for task in tasks:
         size = max(row["m"] for row in rows if row["task"] == task)
@@ -211,6 +221,42 @@ def tables(rows: list[dict]) -> str:
     return "\n".join(parts)
 
 
+def _beside_before(rows: list[dict]) -> str:
+    """How many errors fell and rose against the earlier rows, and those that rose by more than they may."""
+    identity = ("task", "kernel", "dtype", "initialisation", "m", "form")
+    before = {tuple(row[name] for name in identity): row for row in json.loads(BEFORE.read_text())["rows"]}
+    errors = {"covariance": ("std", "refined mean", "auto mean", "network mean"), "precision": ("std",)}
+    counts, worse = [], []
+    for form, names in errors.items():
+        for name in names:
+            pairs = [
+                (row, before[known][name], row[name])
+                for row in rows
+                if row["form"] == form and (known := tuple(row[part] for part in identity)) in before
+            ]
+            risen, fallen = (
+                [(row, old, new) for row, old, new in pairs if (new > old) is up and _differ(old, new)]
+                for up in (True, False)
+            )
+            if pairs:
+                ratios = [max(new, 1e-4) / max(old, 1e-4) for _, old, new in pairs]
+                counts.append([f"{form}, {name}", len(pairs), len(fallen), len(risen), float(np.median(ratios))])
+            worse += [[*(row[part] for part in identity[:-1]), f"{form}, {name}", old, new] for row, old, new in risen]
+    return "\n".join(
+        [
+            f"## Beside the rows of commit 27fb642\n\nBetter or worse: by more than {100 * (MOST_WORSE - 1):.0f} % and {MOST_ADDED}.\n",
+            markdown_table(["error", "rows", "better", "worse", "median ratio"], counts),
+            "\nWorse:\n",
+            markdown_table([*identity[:-1], "error", "before", "after"], worse),
+        ]
+    )
+
+
+def _differ(old: float, new: float) -> bool:
+    low, high = sorted((old, new))
+    return high > MOST_WORSE * low and high > low + MOST_ADDED
+
+
 def _sweep(pick, rows, task, sizes, initialisation):
     body = []
     for kernel in dict.fromkeys(row["kernel"] for row in rows if row["task"] == task):
@@ -227,14 +273,12 @@ def _sweep(pick, rows, task, sizes, initialisation):
 def run(rows: list[dict], *, quick: bool) -> Iterator[list[dict]]:
     """Rows so far, after each trained network that `rows` does not hold yet."""
     done = {(row["task"], row["kernel"], row["dtype"], row["initialisation"]) for row in rows}
-    for task in (sine_task(), plane_task()):
-        names = list(task.kernels)[:1] if quick else list(task.kernels)
-        for kernel in names:
-            for dtype, initialisation in CORNER if quick else EVERYTHING:
+    # Every kernel once before any twice, so that a run that was cut has all of them.
+    for dtype, initialisation in CORNER if quick else EVERYTHING:
+        for task in (sine_task(), plane_task()):
+            for kernel in list(task.kernels)[:1] if quick else list(task.kernels):
                 if (task.name, kernel, dtype, initialisation) in done:
                     continue
-                # Hundreds of compiled programs in one process exhaust the system's memory maps.
-                jax.clear_caches()
                 sizes = QUICK_SIZES if quick else CONTEXT_SIZES
                 rows += compare(task, kernel, dtype, initialisation, sizes, 300 if quick else STEPS)
                 print(task.name, kernel, dtype, initialisation, flush=True)

@@ -115,7 +115,8 @@ def one_table(kind: str, rows: int, columns: int, seed: int, method: str, steps:
 
 def tables(rows: list[dict]) -> str:
     """One table per measure, one line per kind of table."""
-    parts = [" ".join((__doc__ or "").split("\n\n")[2].split())]
+    about = " ".join((__doc__ or "").split("\n\n")[2].split())
+    parts = [f"{about} Tables of each kind: {len({row['seed'] for row in rows})}."]
     kinds = list(dict.fromkeys((row["kind"], row["rows"], row["columns"]) for row in rows))
     methods = [method for method in METHODS if any(row["method"] == method for row in rows)]
     for measure, title in (

@@ -180,12 +180,20 @@ def _calls_table(calls: list[dict[str, Any]]) -> str:
     body += [
         ["longest call in seconds", *(f"{row['longest_seconds']:.1f}" for row in calls)],
         ["largest memory of the process in MiB", *(f"{row['peak_bytes'] / 2**20:.0f}" for row in calls)],
+        [
+            "of these by imports and examples, before the first call",
+            *(_mebibytes(row.get("start_bytes")) for row in calls),
+        ],
     ]
     text = markdown_table(["", *(_tree(row) for row in calls)], body)
     left = [[f"`{row['function']}`", row["argument"], row["value"], row["outcome"]] for row in calls[-1]["not_clear"]]
     if left and calls[-1]["part"] == "calls":
         text += "\n\nNot clear:\n\n" + markdown_table(["callable", "argument", "value", "outcome"], left)
     return text
+
+
+def _mebibytes(count: int | None) -> str | None:
+    return f"{count / 2**20:.0f}" if count else None
 
 
 def _tree(row: dict[str, Any]) -> str:

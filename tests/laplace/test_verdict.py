@@ -322,5 +322,55 @@ def test_a_standard_deviation_that_is_wrong_at_single_inputs_is_said_although_th
         assert 0.6 < np.log(said) / np.log(true) < 1.1
 
 
+def said_at_single_inputs(verdict):
+    """The extremes that the verdict names: smallest and largest ratio of standard deviations, distance of the means."""
+    pattern = r"is ([\d.]+) to ([\d.]+) times the exact one(?:, and its mean up to ([\d.]+))?"
+    low, high, apart = re.search(pattern, verdict.reasons[0]).groups()
+    return float(low), float(high), float(apart or "nan")
+
+
+def test_extremes_in_a_gap_of_the_data_are_among_those_that_are_said():
+    """Inputs like the data lie beside the gap, where the smallest ratio is .87; in it .83."""
+    prior, noise, kept = fsp.Prior(Matern32(lengthscale=0.3)), 0.1, np.abs(X[:, 0]) > 0.4
+    guards = np.linspace(-1.5, 1.5, 199)[:, None]
+    model = fsp.as_model(fsp.mlp([6, 6], prior=prior, context=CONTEXT, key=jr.key(0)))
+    with pytest.warns(fsp.VerdictWarning):
+        posterior = fsp.laplace(
+            model, prior, fsp.likelihoods.Gaussian(noise), X[kept], Y[kept],
+            context_points=np.linspace(-1.5, 1.5, 60)[:, None], guard_points=guards,
+        )  # fmt: skip
+    stated = lambda a, b: matern32(a / 3, b / 3)  # noqa: E731
+    exact = references.exact_gp(
+        stated(X[kept], X[kept]), stated(guards, X[kept]), stated(guards, guards), Y[kept], np.array(noise)
+    )
+    found, wanted = posterior.predict(guards), np.sqrt(exact.std**2 + noise**2)
+    ratio = np.sqrt(np.asarray(found.variance)[:, 0] + noise**2) / wanted
+    apart = np.abs(np.asarray(found.mean)[:, 0] - exact.mean) / wanted
+    low, high, far = said_at_single_inputs(posterior.verdict)
+    assert low == pytest.approx(ratio.min(), rel=0.02)
+    assert high == pytest.approx(ratio.max(), rel=0.1)
+    assert far == pytest.approx(apart.max(), rel=0.1)
+
+
+def test_a_latent_function_that_is_wrong_at_single_inputs_is_named(x64):
+    """Labels tell little of it, so that the loss in nats of a label is small."""
+    labels, size = (Y > 0).astype(int), 9.0
+    prior, guards = fsp.Prior(RBF(lengthscale=0.1, variance=size)), np.linspace(-1.2, 1.2, 150)[:, None]
+    posterior = judged(prior, fsp.likelihoods.Bernoulli(), labels, width=6, guard_points=guards)
+    everywhere = np.concatenate([NEW, guards])
+    kernel = lambda a, b: references.rbf(a, b, 0.1, size)  # noqa: E731
+    exact = references.gp_laplace(
+        kernel(X, X), kernel(everywhere, X), kernel(everywhere, everywhere), references.bernoulli_expansion(labels)
+    )
+    found = posterior.predict(everywhere)
+    resolved = _choices.LATENT_RESOLVED * size
+    ratio = np.sqrt((np.asarray(found.variance)[:, 0] + resolved) / (exact.std**2 + resolved))
+    assert "latent function is" in posterior.verdict.reasons[0]
+    low, high, _ = said_at_single_inputs(posterior.verdict)
+    assert low == pytest.approx(ratio.min(), rel=0.03)
+    assert high == pytest.approx(ratio.max(), rel=0.03)
+    assert ratio.min() < 1 / _choices.NAMED_EXTREMES.latent_factor
+
+
 def test_a_posterior_that_holds_its_prior_has_no_extremes_to_name():
     assert "times the exact one" not in str(fit(PRIORS["RBF"]).verdict)

@@ -142,9 +142,30 @@ CAUTION = 5.0
 # not to be used. The first is halfway (in ratio) between a good posterior's 0.02 and a bad one's 0.1; benchmarks/verdict.py
 # measures how well it tells them apart.
 CAUTION_LOSS, UNUSABLE_LOSS = 0.05, 0.5
-# Standard deviation of a new target over the exact process's, at any single input: outside the first limits a posterior is
-# cautioned about although its mean loss is small, outside the second the verdict names the extremes.
-CAUTION_STDS, NAMED_STDS = (1 / 1.5, 1.5), (0.9, 1.1)
+
+
+class Limits(NamedTuple):
+    """How far a posterior may be from the exact process at any single input.
+
+    Attributes:
+        factor: between the standard deviations of a new target.
+        apart: of the means, in standard deviations of a new target.
+        latent_factor: between the standard deviations of a latent function, which shows in labels and counts much less.
+        latent_apart: of its means, in its standard deviations.
+    """
+
+    factor: float
+    apart: float
+    latent_factor: float
+    latent_apart: float
+
+
+# Beyond the first a posterior is cautioned about although its mean loss is small, beyond the second the verdict names the
+# extremes. A mean that is one standard deviation away is as wrong there as a factor of 2.4.
+CAUTION_EXTREMES = Limits(factor=1.5, apart=1.0, latent_factor=2.5, latent_apart=2.0)
+NAMED_EXTREMES = Limits(factor=1.1, apart=0.3, latent_factor=1.2, latent_apart=0.5)
+# Variance, in prior variances, from which that of a latent function is told apart from none.
+LATENT_RESOLVED = 0.01
 # Implied over stated prior variance within which the features hold the prior, for a judgement without an exact process.
 HELD_RATIOS = (0.8, 1.25)
 # Distance of a mean to the exact process's, in standard deviations of a new target, and share of training inputs outside the

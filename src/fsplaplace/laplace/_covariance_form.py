@@ -56,8 +56,11 @@ def covariance_form(problem: Problem, options: Options) -> Posterior:
     ratios = variance_ratios(known.stated, places, pulled.seen.features)
     clock.finish("diagnostics")
     precision = curvature_at(mean, problem, blocks, mode)
-    new = posterior_at(known.rows(places.slice("new")), pulled.missed, mode, precision, mean)
-    loss = loss_to_exact(problem, found.observed, places, reference, new, pulled, known)
+    guards = reference.compared_rows(places)[: len(reference.points)]
+    new, at_guards = (
+        posterior_at(known.rows(part), pulled.missed, mode, precision, mean) for part in (places.slice("new"), guards)
+    )
+    loss = loss_to_exact(problem, found.observed, places, reference, new, at_guards, pulled, known)
     verdict = verdict_of(problem, places, loss, ratios, mean=mean, scores=scores)
     weights = posterior_weights(pulled, precision, mode.z)
     clock.finish("posterior")

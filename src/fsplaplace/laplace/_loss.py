@@ -16,7 +16,7 @@ from fsplaplace.laplace._observed import Observed
 from fsplaplace.laplace._operator_loss import loss_on_sample
 from fsplaplace.laplace._problem import Places, Problem, evenly
 from fsplaplace.laplace._pull_back import PulledBack
-from fsplaplace.laplace._reference import Moments, Reference, StdRatios, divergence, std_ratios
+from fsplaplace.laplace._reference import Extremes, Moments, Reference, divergence, extremes
 from fsplaplace.likelihoods import Bernoulli, Categorical, Likelihood
 from fsplaplace.prior import moments
 
@@ -26,15 +26,18 @@ class Loss(NamedTuple):
 
     Attributes:
         nats: mean loss of log predictive density for each new target; NaN if nothing was there to compare with.
-        stds: the extremes of the standard deviation of a new target over the exact one; None unless noise is Gaussian.
+        extremes: of a new target; of the latent function with labels and counts. None if the exact process has only some of many
+            data, or saw them through operators.
+        latent: whether the extremes are those of the latent function.
     """
 
     nats: float
-    stds: StdRatios | None = None
+    extremes: Extremes | None = None
+    latent: bool = False
 
 
 def loss_to_exact(
-    problem: Problem, observed: tuple[Observed, ...], places: Places, reference: Reference, found: Moments,
+    problem: Problem, observed: tuple[Observed, ...], places: Places, reference: Reference, found: Moments, at_guards: Moments,
     pulled: PulledBack | None = None, known: Known | None = None,
 ) -> Loss:  # fmt: skip
     r"""$E[\log p_{\mathrm{exact}}(y) - \log p(y)]$ for a new target $y$ of the exact process, the mean over the place "new".
@@ -48,6 +51,7 @@ def loss_to_exact(
         places: where the posterior was looked at.
         reference: has the exact process for Gaussian noise.
         found: the posterior of the function at the place "new", flattened over points and outputs.
+        at_guards: the same at the judged guard points, where only extremes are looked for: where no data are, too.
         pulled: the directions, and features in all places; None for a posterior without features.
         known: what is known in all places.
 
@@ -55,19 +59,27 @@ def loss_to_exact(
     """
     if reference.new is not None:
         noise = reference.noise if problem.noise is None else _new_noise(problem)
-        noise = np.tile(noise, places.new.shape[0])
-        return Loss(divergence(reference.new, found, noise).forward, std_ratios(reference.new, found, noise))
+        loss = divergence(reference.new, found, np.tile(noise, places.new.shape[0])).forward
+        exact = reference.new
+        if reference.complete and reference.at_guards is not None:
+            exact, found = exact.beside(reference.at_guards), found.beside(at_guards)
+        return Loss(loss, extremes(exact, found, np.tile(noise, exact.mean.size // noise.size)))
     if not problem.of_values:
         return Loss(float("nan") if pulled is None else loss_on_sample(problem, observed, reference, pulled))
     q = problem.prior.num_outputs
     rows = evenly(np.arange(len(places.training)), max(1, _choices.LATENT_TARGETS // q))
     if rows.size < problem.data.num_rows and known is None:
         return Loss(float("nan"))
-    latent = _Latent(problem, places, rows)
-    exact = latent.exact()
+    latent = _Latent(problem, places, rows, np.concatenate([places.new, reference.points]))
+    exact, everywhere, size = latent.exact(), found.beside(at_guards), found.mean.size
     if rows.size < problem.data.num_rows and known is not None:
-        found = latent.of_features(known)
-    return Loss(_loss_of_targets(problem.likelihood.of_one(), exact, found, latent.targets_near(places.new)))
+        everywhere = latent.of_features(known, reference.compared_rows(places)[: len(reference.points)])
+    loss = _loss_of_targets(
+        problem.likelihood.of_one(), exact.first(size), everywhere.first(size), latent.targets_near(places.new)
+    )
+    # A standard deviation of a tenth of the prior's is as good as none.
+    resolved = _choices.LATENT_RESOLVED * np.mean(moments.variance(problem.prior, places.new))
+    return Loss(loss, extremes(exact, everywhere, float(resolved)), latent=True)
 
 
 def _new_noise(problem: Problem) -> Float[np.ndarray, " q"]:
@@ -95,20 +107,22 @@ def moments_at(
 
 
 class _Latent:
-    """A latent function given some of the training rows: by the exact process, and by features."""
+    """A latent function at some points given some of the training rows: by the exact process, and by features."""
 
-    def __init__(self, problem: Problem, places: Places, rows: Shaped[np.ndarray, " s"]):
-        self.problem, self.places, self.rows = problem, places, rows
+    def __init__(
+        self, problem: Problem, places: Places, rows: Shaped[np.ndarray, " s"], points: Float[np.ndarray, "k ..."]
+    ):
+        self.problem, self.places, self.rows, self.points = problem, places, rows, points
         self.likelihood = problem.likelihood
         if self.likelihood.rows(slice(0, 1)) is not self.likelihood:
             # A likelihood with a part for each row of the data: the places are some of them.
             index = evenly(np.arange(problem.data.num_rows), _choices.MOST_POINTS)[rows]
             self.likelihood = self.likelihood.rows(index)
-        self.at_rows, self.at_new = places.slice("training").start + rows, places.slice("new")
+        self.at_rows = places.slice("training").start + rows
 
     def exact(self) -> Moments:
         """Its features are the Cholesky factor of the prior's covariance: the Newton iteration is that of the posterior."""
-        inputs, count = np.concatenate([self.places.new, self.places.training[self.rows]]), len(self.places.new)
+        inputs, count = np.concatenate([self.points, self.places.training[self.rows]]), len(self.points)
         covariance, q = moments.covariance(self.problem.prior, inputs), self.problem.prior.num_outputs
         jitter = _choices.LATENT_JITTER * np.mean(np.diagonal(covariance))
         # Rows first, so that the new points need no features to find the mode.
@@ -118,15 +132,16 @@ class _Latent:
         given, new = factor[:size, :size], factor[size:]
         mode, offset = (
             self._mode(given.reshape(self.rows.size, q, size)),
-            moments.mean(self.problem.prior, self.places.new),
+            moments.mean(self.problem.prior, self.points),
         )
         rest = np.sum(new[:, size:] ** 2, axis=1)
         found = moments_at(new[:, None, :size], rest[:, None], mode.precision, new[:, :size] @ mode.z[:, None], "noise")
         return Moments(found.mean + offset.ravel(), found.variance)
 
-    def of_features(self, known: Known) -> Moments:
-        """By the linear model with these features."""
-        mode, new = self._mode(known.features[self.at_rows]), known.rows(self.at_new)
+    def of_features(self, known: Known, guards: Shaped[np.ndarray, " g"]) -> Moments:
+        """By the linear model with these features, at the place "new" and then at the guard points at these positions."""
+        new = self.places.slice("new")
+        mode, new = self._mode(known.features[self.at_rows]), known.rows(np.r_[new.start : new.stop, guards])
         return moments_at(new.features, new.unexplained, mode.precision, new.mean + new.features @ mode.z, "function")
 
     def targets_near(self, new: Float[np.ndarray, "k ..."]) -> Shaped[np.ndarray, "k ..."]:

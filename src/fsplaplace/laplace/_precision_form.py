@@ -64,10 +64,9 @@ def precision_form(problem: Problem, rank: int | None) -> Posterior:
     implied = push_forward(model, to_device(places.stacked), basis / singular[:, None], budget=budget)
     stated = moments.variance(prior, places.stacked)
     ratios = variance_ratios(stated, places, np.asarray(implied, dtype=np.float64))
-    reference, new = reference_at(problem, places), to_device(places.new)
-    variance = np.sum(np.asarray(push_forward(model, new, scale, budget=budget), np.float64) ** 2, axis=2)
-    found = Moments(np.asarray(model(new), np.float64).ravel(), variance.ravel())
-    loss = loss_to_exact(problem, problem.observed, places, reference, found)
+    reference = reference_at(problem, places)
+    new, at_guards = (_posterior_at(problem, x, scale) for x in (places.new, reference.points))
+    loss = loss_to_exact(problem, problem.observed, places, reference, new, at_guards)
     clock.finish("diagnostics")
     sizes = {
         "Lanczos": 3.0 * inverse_factor.nbytes,
@@ -90,6 +89,14 @@ def precision_form(problem: Problem, rank: int | None) -> Posterior:
             verdict=verdict_of(problem, places, loss, ratios), stages=clock.stages(sizes),
         ),
     )  # fmt: skip
+
+
+def _posterior_at(problem: Problem, x: Float[np.ndarray, "k ..."], scale: Float[Array, "r p"]) -> Moments:
+    """The posterior of the function at some inputs."""
+    inputs = to_device(x)
+    features = np.asarray(push_forward(problem.model, inputs, scale, budget=problem.budget), np.float64)
+    outputs = np.asarray(problem.model(inputs), np.float64)
+    return Moments(outputs.ravel(), np.sum(features**2, axis=2).ravel())
 
 
 @in_float64

@@ -28,6 +28,14 @@ class Moments(NamedTuple):
     mean: Float[np.ndarray, " kq"]
     variance: Float[np.ndarray, " kq"]
 
+    def first(self, count: int) -> "Moments":
+        """The first of them."""
+        return Moments(self.mean[:count], self.variance[:count])
+
+    def beside(self, other: "Moments") -> "Moments":
+        """These, and then others."""
+        return Moments(*(np.concatenate(pair) for pair in zip(self, other, strict=True)))
+
 
 class Divergence(NamedTuple):
     """Mean Kullback-Leibler divergence for a new target.
@@ -41,16 +49,18 @@ class Divergence(NamedTuple):
     symmetric: float
 
 
-class StdRatios(NamedTuple):
-    """Standard deviation of a new target over the exact process's.
+class Extremes(NamedTuple):
+    """How far a process is from the exact one at the single inputs where it is farthest, over points and outputs.
 
     Attributes:
-        smallest: of all points and outputs.
-        largest: of all points and outputs.
+        smallest: standard deviation of a new target over the exact process's.
+        largest: the same.
+        apart: distance of the means, in the exact process's standard deviations of a new target.
     """
 
     smallest: float
     largest: float
+    apart: float
 
 
 class SamplePart(NamedTuple):
@@ -111,6 +121,14 @@ class Reference(NamedTuple):
     noise: Float[np.ndarray, " q"]
     complete: bool
     new: Moments | None
+
+    @property
+    def at_guards(self) -> Moments | None:
+        """The exact process for the function at the judged points."""
+        if self.exact is None:
+            return None
+        at, q = self.exact.first(len(self.covariance)), self.noise.size
+        return Moments(at.mean, at.variance - np.tile(self.noise, at.mean.size // q))
 
     @property
     def sample_parts(self) -> tuple[SamplePart, ...]:
@@ -396,10 +414,11 @@ def divergence(exact: Moments, found: Moments, noise: float | Float[np.ndarray, 
     return Divergence(0.5 * float(forward), 0.25 * float(forward + backward))
 
 
-def std_ratios(exact: Moments, found: Moments, noise: float | Float[np.ndarray, " kq"]) -> StdRatios:
-    """Of two processes for a new target with noise of this variance: the extremes over points."""
-    ratios = np.sqrt((found.variance + noise) / (exact.variance + noise))
-    return StdRatios(float(np.min(ratios)), float(np.max(ratios)))
+def extremes(exact: Moments, found: Moments, noise: float | Float[np.ndarray, " kq"]) -> Extremes:
+    """Of two processes for a new target with noise of this variance."""
+    wanted = np.sqrt(exact.variance + noise)
+    ratios, apart = np.sqrt(found.variance + noise) / wanted, np.abs(found.mean - exact.mean) / wanted
+    return Extremes(float(np.min(ratios)), float(np.max(ratios)), float(np.max(apart)))
 
 
 def typical(noise: Float[np.ndarray, "n q"]) -> Float[np.ndarray, " q"]:

@@ -63,18 +63,24 @@ def level_of(loss: Loss) -> Level:
     """The level for a mean loss, and for the largest error of a standard deviation at a single input."""
     if loss.nats >= _choices.UNUSABLE_LOSS:
         return "do not use"
-    return "caution" if loss.nats >= _choices.CAUTION_LOSS or _beyond(loss, _choices.CAUTION_STDS) else "good"
+    return "caution" if loss.nats >= _choices.CAUTION_LOSS or _beyond(loss, _choices.CAUTION_EXTREMES) else "good"
 
 
 def _extremes(loss: Loss) -> str:
-    if loss.stds is None or not _beyond(loss, _choices.NAMED_STDS):
+    if loss.extremes is None or not _beyond(loss, _choices.NAMED_EXTREMES):
         return ""
-    low, high = loss.stds
-    return f"; at single inputs the standard deviation of a new target is {low:.2g} to {high:.2g} times the exact one"
+    low, high, apart = loss.extremes
+    what = "the latent function" if loss.latent else "a new target"
+    said = f"; at single inputs the standard deviation of {what} is {low:.2g} to {high:.2g} times the exact one"
+    far = apart > (_choices.NAMED_EXTREMES.latent_apart if loss.latent else _choices.NAMED_EXTREMES.apart)
+    return said + f", and its mean up to {apart:.2g} exact standard deviations from the exact mean" * far
 
 
-def _beyond(loss: Loss, limits: tuple[float, float]) -> bool:
-    return loss.stds is not None and (loss.stds.smallest < limits[0] or loss.stds.largest > limits[1])
+def _beyond(loss: Loss, limits: _choices.Limits) -> bool:
+    if (seen := loss.extremes) is None:
+        return False
+    factor, apart = (limits.latent_factor, limits.latent_apart) if loss.latent else (limits.factor, limits.apart)
+    return not (1 / factor <= seen.smallest and seen.largest <= factor and seen.apart <= apart)
 
 
 def _reasons(problem: Problem, places: Places, ratios: dict[str, Ratio], mean: str, scores: MeanScores) -> list[str]:
