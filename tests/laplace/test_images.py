@@ -1,5 +1,8 @@
 """Many outputs, many rows, convolutions: routes that give the same numbers, and curvature from a share of the rows."""
 
+import re
+import warnings
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -145,11 +148,34 @@ def test_a_plan_without_a_rank_is_one_that_finishes():
         fsp.plan(model, PRIOR, row, points, memory_budget=2e6)
 
 
-def test_bytes_and_other_shapes_are_named(model):
+BYTES = (255 * IMAGES).astype(np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("who", "call"),
+    [
+        ("X", lambda model: fsp.train(model, PRIOR, LIKELIHOOD, fsp.context.Data(IMAGES), BYTES, LABELS, key=jr.key(0), steps=1, num_context=3, progress=False)),
+        ("X", lambda model: approximate(model, BYTES, context_points=IMAGES[:20])),
+        ("context_points", lambda model: approximate(model, context_points=BYTES[:20])),
+        ("x", lambda model: approximate(model).predict(BYTES[:2])),
+        ("rows", lambda model: fsp.context.Data(BYTES)),
+        ("X", lambda model: fsp.fit_prior(PRIOR, BYTES, LABELS, LIKELIHOOD, key=jr.key(0), restarts=1, standard_errors=False)),
+    ],
+    ids=["train", "laplace", "context points", "predict", "sampler", "fit_prior"],
+)  # fmt: skip
+def test_bytes_are_named_with_their_range_wherever_images_come_in(model, who, call):
+    # Only this warning counts: such inputs are outside of everything else, which is said as well.
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        call(model)
+    assert any(
+        re.search(rf"\b{who} holds bytes from \d+ to 2\d\d; .* pass {who} / 255", str(each.message)) for each in said
+    )
+
+
+def test_other_shapes_are_named(model):
     options = {"key": jr.key(0), "steps": 1, "num_context": 3, "progress": False}
     arguments = (model, PRIOR, LIKELIHOOD, fsp.context.Data(IMAGES))
-    with pytest.warns(UserWarning, match=r"X holds bytes from 0 to 2\d\d; .* pass X / 255"):
-        fsp.train(*arguments, (255 * IMAGES).astype(np.uint8), LABELS, **options)
     with pytest.raises(ValueError, match="channels first or last"):
         fsp.train(*arguments, np.moveaxis(IMAGES, -1, 1), LABELS, **options)
     with pytest.raises(ValueError, match="one-hot"):
