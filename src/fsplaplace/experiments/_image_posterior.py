@@ -35,10 +35,10 @@ def posterior_of(
 ) -> Chosen:
     """The posterior over some weights of a trained network, under the prior with the variance that validation labels prefer.
 
-    A network trained with images outside the data needs a prior of small variance, to be uncertain there; how sure its weights
-    are is another question. Every variance of the preset that is at least the training's is tried: the score is the log predictive
-    density of the validation labels. One pass over the data serves all of them (`under_variance`). The precision form, and a
-    preset without variances, keep the training's.
+    The variance that makes a network uncertain outside its data is not the one that its posterior should have: hardly any label of
+    a network that is right tells it anything (its curvature p (1 - p) is nearly zero), so that functions vary by nearly the prior's
+    standard deviation wherever it is sure. The score of a variance is the log predictive density of the validation labels. One pass
+    over the data serves all of them (`under_variance`). The precision form keeps the training's.
 
     Args:
         work: the cell.
@@ -57,12 +57,11 @@ def posterior_of(
     planned = fsp.plan(part, choice.prior, images.X, points, rank=NUM_CLASSES * int(settings["rank"]))
     record = _told(posterior, planned)
     used = float(choice.record["variance"]["value"])
-    variances = [used, *(v for v in settings["variances"] if v > used)]
-    if form == "precision" or len(variances) == 1:
+    if form == "precision":
         return Chosen(posterior, record)
     asked = slice(None, settings["num_valid"])
     scores = {}
-    for variance in variances:
+    for variance in settings["variances"]:
         under = under_variance(posterior, choice.with_variance(variance), variance / used)
         logits = samples(under, images.X_valid[asked], key=work.keys[3], count=_SAMPLES)
         scores[variance] = float(metrics.log_predictive_density_from_logits(images.y_valid[asked], logits))

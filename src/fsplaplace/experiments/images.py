@@ -52,8 +52,8 @@ class ImageTable(Experiment):
             "seeds": 1, "num_train": 2000, "num_test": 200, "epochs": 8, "choice_steps": 0, "variances": [2.0],
             "learning_rate": 5e-3, "num_context": 20, "num_corrupted": 400, "samples": 50, "prior_images": 200,
             "channels": [4, 8, 8], "width": 32,
-            "last_layer": {"images": 100, "rank": 20, "data_share": 1.0, "variances": [2.0], "num_valid": 200},
-            "all_weights": {"images": 40, "rank": 5, "data_share": 0.2, "variances": [2.0], "num_valid": 100, "asked": 100},
+            "last_layer": {"images": 100, "rank": 20, "data_share": 1.0, "variances": [0.1, 0.5, 2.0], "num_valid": 200},
+            "all_weights": {"images": 40, "rank": 5, "data_share": 0.2, "variances": [0.1, 0.5, 2.0], "num_valid": 100, "asked": 100},
             "methods": ["FSP-Laplace, KMNIST", "FSP-Laplace, KMNIST, all weights", "MAP"],
         },
         "cpu": {
@@ -61,10 +61,10 @@ class ImageTable(Experiment):
             "variances": [0.1, 0.5, 2.0], "learning_rate": 2e-3, "num_context": 50, "num_corrupted": 10_000,
             "samples": 400, "prior_images": 500, "channels": [16, 32, 64], "width": 128,
             "last_layer": {
-                "images": 2000, "rank": 50, "data_share": 1.0, "variances": [0.1, 0.3, 1.0], "num_valid": 2000,
+                "images": 2000, "rank": 50, "data_share": 1.0, "variances": [0.01, 0.03, 0.1, 0.3, 1.0], "num_valid": 2000,
             },
             "all_weights": {
-                "images": 200, "rank": 10, "data_share": 0.02, "variances": [0.1, 0.3, 1.0], "num_valid": 500,
+                "images": 200, "rank": 10, "data_share": 0.02, "variances": [0.01, 0.03, 0.1, 0.3, 1.0], "num_valid": 500,
                 "asked": 1000,
             },
             "methods": [
@@ -77,11 +77,11 @@ class ImageTable(Experiment):
             "variances": [0.25, 0.5, 1.0, 2.0, 4.0, 8.0], "learning_rate": 1e-3, "num_context": 100,
             "num_corrupted": 50_000, "samples": 100, "prior_images": 5000, "channels": [16, 32, 64], "width": 128,
             "last_layer": {
-                "images": 2000, "rank": 50, "data_share": 1.0, "variances": [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0],
+                "images": 2000, "rank": 50, "data_share": 1.0, "variances": [0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0],
                 "num_valid": None,
             },
             "all_weights": {
-                "images": 2000, "rank": 50, "data_share": 1.0, "variances": [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0],
+                "images": 2000, "rank": 50, "data_share": 1.0, "variances": [0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0],
                 "num_valid": None, "asked": None,
             },
             "methods": [
