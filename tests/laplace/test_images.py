@@ -31,10 +31,10 @@ class Small(eqx.Module):
     convolution: eqx.nn.Conv2d
     dense: eqx.nn.Linear
 
-    def __init__(self, key):
+    def __init__(self, key, classes=CLASSES):
         first, second = jr.split(key)
         self.convolution = eqx.nn.Conv2d(1, 4, 3, key=first)
-        self.dense = eqx.nn.Linear(4 * (SIDE - 2) ** 2, CLASSES, key=second)
+        self.dense = eqx.nn.Linear(4 * (SIDE - 2) ** 2, classes, key=second)
 
     def __call__(self, x):
         return self.dense(jnp.tanh(self.convolution(jnp.moveaxis(x, -1, 0))).ravel())
@@ -138,14 +138,16 @@ def test_convolutional_features_are_kept_in_single_precision():
     assert block.features.dtype == np.float64
 
 
-def test_a_plan_without_a_rank_is_one_that_finishes():
-    """Ten or a hundred classes and 2,000 images: 50 directions for each class, or a refusal that says what fits."""
+@pytest.mark.parametrize("classes", [3, 100])
+def test_a_plan_without_a_rank_is_one_that_finishes(classes):
+    """Three or a hundred classes and 2,000 images: 50 directions for each class, or a refusal that says what fits."""
     row, points = np.zeros((9, SIDE, SIDE, 1), np.float32), np.zeros((2000, SIDE, SIDE, 1), np.float32)
-    model = fsp.as_model(Small(jr.key(0)))
-    planned = fsp.plan(model, PRIOR, row, points, include_training=False)
-    assert planned.rank == 50 * CLASSES
+    model, prior = fsp.as_model(Small(jr.key(0), classes)), fsp.Prior(RBF(), num_outputs=classes)
+    options = {"include_training": False, "solver": "golub-kahan"}
+    planned = fsp.plan(model, prior, row, points, memory_budget=1e12, **options)
+    assert planned.rank == 50 * classes
     with pytest.raises(MemoryError, match=r"pass rank=\d+"):
-        fsp.plan(model, PRIOR, row, points, memory_budget=2e6)
+        fsp.plan(model, prior, row, points, memory_budget=planned.peak_bytes / 10, **options)
 
 
 BYTES = (255 * IMAGES).astype(np.uint8)

@@ -2,11 +2,12 @@
 
 import dataclasses
 import resource
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 import fsplaplace as fsp
 from fsplaplace import metrics
@@ -59,17 +60,27 @@ def posterior_of(
     used = float(choice.record["variance"]["value"])
     if form == "precision":
         return Chosen(posterior, record)
+    under = {
+        variance: under_variance(posterior, choice.with_variance(variance), variance / used)
+        for variance in settings["variances"]
+    }
     asked = slice(None, settings["num_valid"])
-    scores = {}
-    for variance in settings["variances"]:
-        under = under_variance(posterior, choice.with_variance(variance), variance / used)
-        logits = samples(under, images.X_valid[asked], key=work.keys[3], count=_SAMPLES)
-        scores[variance] = float(metrics.log_predictive_density_from_logits(images.y_valid[asked], logits))
+    scores = densities(under, images.X_valid[asked], images.y_valid[asked], key=work.keys[3])
     best = max(scores, key=lambda variance: scores[variance])
     record["variance of the posterior"] = {
         "value": best, "scores": scores, "by": "log predictive density of validation labels",
     }  # fmt: skip
-    return Chosen(under_variance(posterior, choice.with_variance(best), best / used), record)
+    return Chosen(under[best], record)
+
+
+def densities(
+    posteriors: Mapping[float, fsp.Posterior], X: Float[np.ndarray, "n h w c"], y: Int[np.ndarray, " n"], *, key
+) -> dict[float, float]:
+    """The log predictive density of labels under each posterior, by its variance."""
+    return {
+        variance: float(metrics.log_predictive_density_from_logits(y, samples(posterior, X, key=key, count=_SAMPLES)))
+        for variance, posterior in posteriors.items()
+    }
 
 
 def under_variance(posterior: fsp.Posterior, prior: fsp.Prior, factor: float) -> fsp.Posterior:
