@@ -12,7 +12,7 @@ import pytest
 from gpjax.kernels import RBF
 
 import fsplaplace as fsp
-from fsplaplace.laplace import _covariance_form
+from fsplaplace.laplace import _covariance_form, _posterior
 from fsplaplace.laplace._features import Block, _Kept
 from fsplaplace.methods import last_layer
 from fsplaplace.networks import jacobian_matrix, pull_back, push_forward, route
@@ -93,6 +93,18 @@ def test_the_networks_own_mean_needs_no_search(model, monkeypatch):
     np.testing.assert_allclose(posterior.predict(IMAGES).mean, model(IMAGES), atol=1e-6)
     with pytest.raises(AssertionError, match="searched"):
         approximate(model, mean="auto")
+
+
+def test_class_probabilities_take_one_pass_for_the_features(model, monkeypatch):
+    posterior, calls, see = approximate(model), [], _posterior.see
+
+    def counted(*arguments):
+        calls.append(arguments)
+        return see(*arguments)
+
+    monkeypatch.setattr(_posterior, "see", counted)
+    posterior.predict_proba(IMAGES[:5], num_samples=250)
+    assert len(calls) == 1
 
 
 def test_at_the_mode_the_network_has_the_evidence_of_the_mode():
