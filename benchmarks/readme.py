@@ -198,11 +198,16 @@ def image_stages_table() -> str:
             for variant in ("last layer", "all weights"):
                 if "planned" not in chosen.get(variant, {}):
                     continue
-                found, label = chosen[variant], f"{name}, {cell.split('--')[1].replace('__', ', ').replace('_', '-')}, {variant}"
+                found, label = (
+                    chosen[variant],
+                    f"{name}, {cell.split('--')[1].replace('__', ', ').replace('_', '-')}, {variant}",
+                )
                 for stage, seen in found["stages"].items():
                     planned = found["planned"].get(stage, {})
                     flops = f"{planned['flops'] / 1e9:,.0f}" if planned else "-"
-                    body.append([label, stage, f"{seen['seconds']:.1f}", f"{planned.get('bytes', 0) / 2**20:,.0f}", flops])
+                    body.append(
+                        [label, stage, f"{seen['seconds']:.1f}", f"{planned.get('bytes', 0) / 2**20:,.0f}", flops]
+                    )
                 peak = f"{found['peak_memory_of_process'] / 2**20:,.0f}"
                 body.append([label, "whole process, with the images", "-", f"{peak} (measured)", "-"])
     if not body:
