@@ -160,8 +160,16 @@ def image_priors_table() -> str:
 
 def images_table() -> str:
     """Our rows of the paper's image table, and the paper's."""
-    names = ("expected_log_likelihood", "log_predictive_density", "accuracy", "ece", "ood_accuracy", "auroc_entropy")
-    formats = ("{:.3f}", "{:.3f}", "{:.4f}", "{:.4f}", "{:.3f}", "{:.3f}")
+    columns = {
+        "expected_log_likelihood": ("expected log-likelihood", "{:.4f}"),
+        "log_predictive_density": ("log predictive density", "{:.4f}"),
+        "accuracy": ("accuracy", "{:.4f}"),
+        "ece": ("ECE", "{:.4f}"),
+        "ood_accuracy": ("OOD accuracy", "{:.3f}"),
+        "auroc_entropy": ("AUROC", "{:.4f}"),
+        "std_test": ("std, test", "{:.3f}"),
+        "std_other": ("std, foreign", "{:.3f}"),
+    }
     body = []
     for name in ("mnist", "fashion-mnist"):
         path = ROOT / f"docs/results/{name}-cpu.json"
@@ -173,26 +181,44 @@ def images_table() -> str:
         for number in record["published"]:
             printed.setdefault(f"the paper's {number['method']}", {})[number["score"]] = number["mean"]
         for method, scores in (*rows, *printed.items()):
-            cells = [form.format(scores[s]) if s in scores else "-" for s, form in zip(names, formats, strict=True)]
+            cells = [form.format(scores[each]) if each in scores else "-" for each, (_, form) in columns.items()]
             body.append([name, method, *cells])
     if not body:
         return "Not run yet."
-    header = [
-        "data",
-        "method",
-        "expected log-likelihood",
-        "log predictive density",
-        "accuracy",
-        "ECE",
-        "OOD accuracy",
-        "AUROC",
-    ]
-    return markdown_table(header, body)
+    return markdown_table(["data", "method", *(heading for heading, _ in columns.values())], body)
+
+
+def image_stages_table() -> str:
+    """Seconds and memory of each stage of the posteriors of the image experiments, beside their plans."""
+    body = []
+    for name in ("mnist", "fashion-mnist"):
+        path = ROOT / f"docs/results/{name}-cpu.json"
+        choices = json.loads(path.read_text())["content"]["choices"] if path.exists() else {}
+        for cell, chosen in choices.items():
+            for variant in ("last layer", "all weights"):
+                if "planned" not in chosen.get(variant, {}):
+                    continue
+                found, label = (
+                    chosen[variant],
+                    f"{name}, {cell.split('--')[1].replace('__', ', ').replace('_', '-')}, {variant}",
+                )
+                for stage, seen in found["stages"].items():
+                    planned = found["planned"].get(stage, {})
+                    flops = f"{planned['flops'] / 1e9:,.0f}" if planned else "-"
+                    body.append(
+                        [label, stage, f"{seen['seconds']:.1f}", f"{planned.get('bytes', 0) / 2**20:,.0f}", flops]
+                    )
+                peak = f"{found['peak_memory_of_process'] / 2**20:,.0f}"
+                body.append([label, "whole process, with the images", "-", f"{peak} (measured)", "-"])
+    if not body:
+        return "Not run yet."
+    return markdown_table(["posterior", "stage", "seconds, measured", "MiB, planned", "GFLOP, planned"], body)
 
 
 TABLES = {
     "image-priors": image_priors_table,
     "images": images_table,
+    "image-stages": image_stages_table,
     "demo": demo_table,
     "core": core_table,
     "priors": priors_table,

@@ -1,5 +1,8 @@
 """Many outputs, many rows, convolutions: routes that give the same numbers, and curvature from a share of the rows."""
 
+import re
+import warnings
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -9,7 +12,7 @@ import pytest
 from gpjax.kernels import RBF
 
 import fsplaplace as fsp
-from fsplaplace.laplace import _covariance_form
+from fsplaplace.laplace import _covariance_form, _posterior
 from fsplaplace.laplace._features import Block, _Kept
 from fsplaplace.methods import last_layer
 from fsplaplace.networks import jacobian_matrix, pull_back, push_forward, route
@@ -28,10 +31,10 @@ class Small(eqx.Module):
     convolution: eqx.nn.Conv2d
     dense: eqx.nn.Linear
 
-    def __init__(self, key):
+    def __init__(self, key, classes=CLASSES):
         first, second = jr.split(key)
         self.convolution = eqx.nn.Conv2d(1, 4, 3, key=first)
-        self.dense = eqx.nn.Linear(4 * (SIDE - 2) ** 2, CLASSES, key=second)
+        self.dense = eqx.nn.Linear(4 * (SIDE - 2) ** 2, classes, key=second)
 
     def __call__(self, x):
         return self.dense(jnp.tanh(self.convolution(jnp.moveaxis(x, -1, 0))).ravel())
@@ -92,6 +95,18 @@ def test_the_networks_own_mean_needs_no_search(model, monkeypatch):
         approximate(model, mean="auto")
 
 
+def test_class_probabilities_take_one_pass_for_the_features(model, monkeypatch):
+    posterior, calls, see = approximate(model), [], _posterior.see
+
+    def counted(*arguments):
+        calls.append(arguments)
+        return see(*arguments)
+
+    monkeypatch.setattr(_posterior, "see", counted)
+    posterior.predict_proba(IMAGES[:5], num_samples=250)
+    assert len(calls) == 1
+
+
 def test_at_the_mode_the_network_has_the_evidence_of_the_mode():
     """A network that is linear in its weights, put at the refined mean: both ways describe one posterior."""
     generator = np.random.default_rng(1)
@@ -135,21 +150,46 @@ def test_convolutional_features_are_kept_in_single_precision():
     assert block.features.dtype == np.float64
 
 
-def test_a_plan_without_a_rank_is_one_that_finishes():
-    """Ten or a hundred classes and 2,000 images: 50 directions for each class, or a refusal that says what fits."""
+@pytest.mark.parametrize("classes", [3, 100])
+def test_a_plan_without_a_rank_is_one_that_finishes(classes):
+    """Three or a hundred classes and 2,000 images: 50 directions for each class, or a refusal that says what fits."""
     row, points = np.zeros((9, SIDE, SIDE, 1), np.float32), np.zeros((2000, SIDE, SIDE, 1), np.float32)
-    model = fsp.as_model(Small(jr.key(0)))
-    planned = fsp.plan(model, PRIOR, row, points, include_training=False)
-    assert planned.rank == 50 * CLASSES
+    model, prior = fsp.as_model(Small(jr.key(0), classes)), fsp.Prior(RBF(), num_outputs=classes)
+    options = {"include_training": False, "solver": "golub-kahan"}
+    planned = fsp.plan(model, prior, row, points, memory_budget=1e12, **options)
+    assert planned.rank == 50 * classes
     with pytest.raises(MemoryError, match=r"pass rank=\d+"):
-        fsp.plan(model, PRIOR, row, points, memory_budget=2e6)
+        fsp.plan(model, prior, row, points, memory_budget=planned.peak_bytes / 10, **options)
 
 
-def test_bytes_and_other_shapes_are_named(model):
+BYTES = (255 * IMAGES).astype(np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("who", "call"),
+    [
+        ("X", lambda model: fsp.train(model, PRIOR, LIKELIHOOD, fsp.context.Data(IMAGES), BYTES, LABELS, key=jr.key(0), steps=1, num_context=3, progress=False)),
+        ("X", lambda model: approximate(model, BYTES, context_points=IMAGES[:20])),
+        ("context_points", lambda model: approximate(model, context_points=BYTES[:20])),
+        ("x", lambda model: approximate(model).predict(BYTES[:2])),
+        ("rows", lambda model: fsp.context.Data(BYTES)),
+        ("X", lambda model: fsp.fit_prior(PRIOR, BYTES, LABELS, LIKELIHOOD, key=jr.key(0), restarts=1, standard_errors=False)),
+    ],
+    ids=["train", "laplace", "context points", "predict", "sampler", "fit_prior"],
+)  # fmt: skip
+def test_bytes_are_named_with_their_range_wherever_images_come_in(model, who, call):
+    # Only this warning counts: such inputs are outside of everything else, which is said as well.
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        call(model)
+    assert any(
+        re.search(rf"\b{who} holds bytes from \d+ to 2\d\d; .* pass {who} / 255", str(each.message)) for each in said
+    )
+
+
+def test_other_shapes_are_named(model):
     options = {"key": jr.key(0), "steps": 1, "num_context": 3, "progress": False}
     arguments = (model, PRIOR, LIKELIHOOD, fsp.context.Data(IMAGES))
-    with pytest.warns(UserWarning, match=r"X holds bytes from 0 to 2\d\d; .* pass X / 255"):
-        fsp.train(*arguments, (255 * IMAGES).astype(np.uint8), LABELS, **options)
     with pytest.raises(ValueError, match="channels first or last"):
         fsp.train(*arguments, np.moveaxis(IMAGES, -1, 1), LABELS, **options)
     with pytest.raises(ValueError, match="one-hot"):

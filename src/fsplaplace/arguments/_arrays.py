@@ -1,6 +1,7 @@
 """Arrays of numbers: what NumPy can read without losing anything, finite, and with squares that a float can hold."""
 
 import math
+import warnings
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,16 @@ def check_readable(values: Any, argument: str, *, wanted: str = "numbers") -> np
             f"{argument} has dtype {array.dtype}; pass {wanted}, for instance days since a date of your choice"
         )
     return array
+
+
+def warn_if_bytes(values: np.ndarray, argument: str) -> None:
+    """Say that images are grey levels from 0 to 255 as files have them: networks and kernels want numbers of order one."""
+    if values.dtype == np.uint8 and values.ndim > 2 and values.size and int(values.max()) > 1:
+        warnings.warn(
+            f"{argument} holds bytes from {values.min()} to {values.max()}; networks and kernels want numbers of order one: pass "
+            f"{argument} / 255",
+            UserWarning, stacklevel=5,
+        )  # fmt: skip
 
 
 def check_finite(values: np.ndarray, argument: str) -> None:

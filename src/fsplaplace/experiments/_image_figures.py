@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from fsplaplace.experiments import _figures
 from fsplaplace.experiments._experiment import Cell, Outcome
+from fsplaplace.experiments._image_pixels import unpacked
 
 _COLOURS = (
     "#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#808080", "#999933", "#882255",
@@ -60,21 +61,20 @@ def _rotation(curves: Mapping[str, Any]) -> Figure:
     first = next(iter(curves.values()))["rotation"]
     for angle, image in zip(first["angles"], first["example"], strict=True):
         inset = axis.inset_axes(((angle + 5) / 190 - 0.03, 0.02, 0.06, 0.11))
-        inset.imshow(np.asarray(image), cmap="gray_r", vmin=0, vmax=255)
+        inset.imshow(unpacked(image), cmap="gray_r", vmin=0, vmax=255)
         inset.set(xticks=[], yticks=[])
     return figure
 
 
 def _certainty(curves: Mapping[str, Any]) -> Figure:
     """One page: for the first posterior with one, else for the first row."""
-    name = next((each for each in curves if "all weights" in each), next(iter(curves)))
+    name = next((each for each in curves if "last layer" in each), next(iter(curves)))
     pages = curves[name]["images"]
     figure, axes = _figures.panels(8 * len(pages), columns=8, width=0.8, height=1.0)
     for row, (words, page) in enumerate(pages.items()):
         for column, (pixels, entropy) in enumerate(zip(page["pixels"], page["entropy"], strict=True)):
             axis = axes[8 * row + column]
-            side = round(len(pixels) ** 0.5)
-            axis.imshow(np.asarray(pixels).reshape(side, side), cmap="gray_r", vmin=0, vmax=255)
+            axis.imshow(unpacked(pixels), cmap="gray_r", vmin=0, vmax=255)
             axis.set(xticks=[], yticks=[], xlabel=f"{entropy:.2g}")
             axis.xaxis.label.set_fontsize(6)
         axes[8 * row].set_title(words, loc="left", fontsize=7)

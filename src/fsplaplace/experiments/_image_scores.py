@@ -1,5 +1,6 @@
 """Scores of a posterior over classes of images, and what the figures show of it."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ from scipy.ndimage import rotate
 from fsplaplace import metrics
 from fsplaplace.experiments._experiment import Outcome, Row
 from fsplaplace.experiments._image_data import Images
+from fsplaplace.experiments._image_pixels import packed
 from fsplaplace.experiments._methods import rounded
 
 NUM_CLASSES = 10
@@ -78,8 +80,7 @@ def _histogram(entropy: Float[np.ndarray, " n"]) -> list:
 
 def _rotation(images: Images, logits) -> dict[str, Any]:
     """Mean entropy at each angle, over the first 50 test images."""
-    square = images.X_test.shape[1:] if images.X_test.ndim == 4 else (28, 28, 1)
-    some = images.X_test[:50].reshape(-1, *square)
+    some = _squares(images.X_test[:50])
     turned = [np.clip(rotate(some, angle, axes=(1, 2), reshape=False, order=1), 0, 1) for angle in _ANGLES]
     stacked = np.concatenate(turned).astype(np.float32).reshape(-1, *images.X_test.shape[1:])
     found = np.asarray(metrics.predictive_entropy(metrics.predictive_probabilities(logits(stacked))))
@@ -88,9 +89,15 @@ def _rotation(images: Images, logits) -> dict[str, Any]:
     return {
         "angles": list(_ANGLES),
         "entropy": rounded(entropy.mean(axis=1), 4),
-        "example": np.round(255 * example).astype(int).tolist(),
+        "example": packed(example),
         "example_entropy": rounded(entropy[:, 0], 3),
     }
+
+
+def _squares(x: Float[np.ndarray, "n ..."]) -> Float[np.ndarray, "n h h c"]:
+    """Images, which methods for tables are given as rows."""
+    side = math.isqrt(math.prod(x.shape[1:3] if x.ndim == 4 else x.shape[1:]))
+    return x.reshape(len(x), side, side, -1)
 
 
 def _reliability(labels, probabilities: Float[np.ndarray, "n c"]) -> dict[str, list]:
@@ -106,8 +113,7 @@ def _extremes(images: Images, test: Float[np.ndarray, " n"], other: Float[np.nda
     """Eight images each: surest and least sure of the test images, surest of the foreign ones."""
 
     def page(x, order, entropy):
-        pixels = np.round(255 * x[order].reshape(len(order), -1)).astype(int)
-        return {"pixels": pixels.tolist(), "entropy": rounded(entropy[order], 3)}
+        return {"pixels": packed(_squares(x[order])[..., 0]), "entropy": rounded(entropy[order], 3)}
 
     return {
         "most certain": page(images.X_test, np.argsort(test)[:8], test),

@@ -1,7 +1,6 @@
 """The checks that training, the Laplace approximation and the baselines share."""
 
 import math
-import warnings
 
 import equinox as eqx
 import jax
@@ -30,7 +29,6 @@ def check_problem(
     inputs = model.check_inputs(X)
     if not isinstance(X, Tracer):
         warn_if_coarse(np.asarray(X), model.dtype, origin=model.origin)
-        warn_if_bytes(X)
     targets = likelihood.check_targets(y, num_rows=inputs.shape[0])
     if targets.dtype.kind == "f":
         if not isinstance(targets, Tracer):
@@ -39,16 +37,6 @@ def check_problem(
     targets = cast(to_device(targets), model.dtype)
     check_widths(model, prior, likelihood, inputs, targets)
     return inputs, targets
-
-
-def warn_if_bytes(X: ArrayLike) -> None:
-    """Say that images are grey levels from 0 to 255 as files have them: a network wants inputs of order one."""
-    values = np.asarray(X)
-    if values.dtype == np.uint8 and values.ndim > 2 and values.size and int(values.max()) > 1:
-        warnings.warn(
-            f"X holds bytes from {values.min()} to {values.max()}; networks and kernels want numbers of order one: pass X / 255",
-            UserWarning, stacklevel=5,
-        )  # fmt: skip
 
 
 def check_types(model, prior, likelihood) -> None:

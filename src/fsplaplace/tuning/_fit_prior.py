@@ -11,7 +11,7 @@ from gpjax.mean_functions import Constant, Zero
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from fsplaplace.arguments import KeyLike, as_key, check_numbers, check_squares, checked
+from fsplaplace.arguments import KeyLike, as_key, check_numbers, check_squares, checked, warn_if_bytes
 from fsplaplace.host import one_blas_thread, ready_to_compute, to_device
 from fsplaplace.likelihoods import Categorical, Gaussian, Likelihood
 from fsplaplace.prior import Prior
@@ -190,7 +190,9 @@ def _data(
 
 def _check_data(prior, X, y, likelihood, alpha_epsilon):
     """Inputs (n, d), targets (n, q) in the space of the outputs, and their variances where those are known."""
-    inputs = check_numbers(X, "fit_prior: X").astype(float)
+    inputs = check_numbers(X, "fit_prior: X")
+    warn_if_bytes(inputs, "X")
+    inputs = inputs.astype(float)
     if inputs.ndim < 2 or inputs.shape[0] < 2:
         raise ValueError(f"fit_prior: X has shape {inputs.shape}; pass at least two rows, as (n, d)")
     inputs = inputs.reshape(inputs.shape[0], -1)
