@@ -63,6 +63,7 @@ def test_rows_of_an_estimator_are_those_of_its_own_score(rows, method):
         total = found.variance + noise
         density = np.mean(-0.5 * found.off**2 / total - 0.5 * np.log(2 * np.pi * total)) - np.log(unit)
         own = fitted.leave_one_out_
-        assert own is not None and density == pytest.approx(own.log_density, rel=1e-6)
+        assert own is not None
+        assert density == pytest.approx(own.log_density, rel=1e-6)
     assert found.noise_variance > np.mean(found.variance)
     assert left_out_of_estimator(regressor.set_params(method="map").fit(X, y[:, 0])) is None
