@@ -23,6 +23,7 @@ from fsplaplace.estimators._context import MOST_CONTEXT_ROWS, OnHost, context_ar
 from fsplaplace.estimators._effort import Choices, Effort, FitPlan, choices, cost
 from fsplaplace.estimators._evidence import fit_best
 from fsplaplace.estimators._kernels import Columns, candidates, kernel_by_name
+from fsplaplace.estimators._outliers import warn_of_outliers
 from fsplaplace.estimators._rows import Scale, WeightedRows
 from fsplaplace.estimators._summary import feature_relevance, kernel_name, kernel_words, paragraphs, relevance_words
 from fsplaplace.host import (
@@ -129,6 +130,8 @@ class FSPEstimator(BaseEstimator):
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         self._check_readable(sample_weight=sample_weight)
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        named = [f"column {name} of X" for name in self._names_of(X.shape[1])]
+        warn_of_outliers(X, named, caller=type(self).__name__)
         rows = WeightedRows.collect(X, y, weights)
         if rows.X.shape[0] < 2:
             raise ValueError(
@@ -312,8 +315,11 @@ class FSPEstimator(BaseEstimator):
 
     def _names(self) -> tuple[str, ...]:
         """Of the columns; x0, x1 and so on if they have none."""
+        return self._names_of(self.input_scale_.std.size)
+
+    def _names_of(self, count: int) -> tuple[str, ...]:
         given = getattr(self, "feature_names_in_", None)
-        return Columns.numbered(self.input_scale_.std.size).names if given is None else tuple(map(str, given))
+        return Columns.numbered(count).names if given is None else tuple(map(str, given))
 
     def _validated(self, X: Any, y: Any = "no_validation", **options: Any) -> Any:
         """scikit-learn's own checks; what NumPy says to them does not name an argument, so that it is put in front."""
