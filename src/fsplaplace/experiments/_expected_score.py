@@ -48,18 +48,6 @@ def left_out_of_estimator(fitted: FSPRegressor) -> LeftOut | None:
     return LeftOut(left.off[:, 0], left.std[:, 0] ** 2 - noise, fitted._rows.weights)
 
 
-def left_out_of_posterior(
-    posterior: Posterior, X: Float[np.ndarray, "n d"], y: Float[np.ndarray, "n 1"]
-) -> LeftOut | None:
-    """The rows that a posterior was fitted to; None if its noise is too small to tell a datum's own weight from 1."""
-    try:
-        left = posterior.leave_one_out(X, y)
-    except ValueError:
-        return None
-    mean, variance = (np.asarray(each, float)[:, 0] for each in (left.mean, left.variance))
-    return LeftOut(y[:, 0] - mean, variance, np.ones(len(y)))
-
-
 def left_out_of_process(posterior: GPPosterior) -> LeftOut:
     r"""With $A = (K + \sigma^2 I)^{-1} = P^\top P$ and $a = A (y - \mu)$: row i is off by $a_i / A_{ii}$ with variance $1 / A_{ii} - \sigma^2$."""
     precision = np.sum(np.asarray(posterior.precision_root, float)[0] ** 2, axis=0)
