@@ -17,11 +17,13 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, check_random_state, validate_data
 
 from fsplaplace.arguments import check_numbers, check_parameters, check_readable, check_squares
-from fsplaplace.context import Data, Mixture, Sampler, around
+from fsplaplace.context import Sampler
 from fsplaplace.estimators._approximate import MOST_STEP_CONTEXT, approximate, batch_size
+from fsplaplace.estimators._context import MOST_CONTEXT_ROWS, OnHost, context_around
 from fsplaplace.estimators._effort import Choices, Effort, FitPlan, choices, cost
 from fsplaplace.estimators._evidence import fit_best
 from fsplaplace.estimators._kernels import Columns, candidates, kernel_by_name
+from fsplaplace.estimators._outliers import warn_of_outliers
 from fsplaplace.estimators._rows import Scale, WeightedRows
 from fsplaplace.estimators._summary import feature_relevance, kernel_name, kernel_words, paragraphs, relevance_words
 from fsplaplace.host import (
@@ -41,8 +43,6 @@ from fsplaplace.methods import FunctionPosterior
 from fsplaplace.networks import Model, as_model, choose_width, mlp
 from fsplaplace.prior import Prior, moments
 
-# Training inputs near which context points are drawn; a step shuffles them all.
-_MOST_CONTEXT_ROWS = 1024
 # The most weights of a network chosen here: 2x200 in up to 40 dimensions. 2x400 would train and solve ten times as long.
 _MOST_WEIGHTS = 50_000
 # Relative noise that a network is chosen for: with less of it no network would do, and labels tell about as much as this.
@@ -130,6 +130,8 @@ class FSPEstimator(BaseEstimator):
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         self._check_readable(sample_weight=sample_weight)
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        named = [f"column {name} of X" for name in self._names_of(X.shape[1])]
+        warn_of_outliers(X, named, caller=type(self).__name__)
         rows = WeightedRows.collect(X, y, weights)
         if rows.X.shape[0] < 2:
             raise ValueError(
@@ -146,10 +148,10 @@ class FSPEstimator(BaseEstimator):
             with phase("prior") as chose:
                 prior, likelihood, notes = self._prior(rows, likelihood, num_outputs, prior_key)
                 chose(self._prior_words(prior, likelihood))
-            context, chosen = _context(rows.X, prior_key), self._choices(rows.X.shape[0])
+            context, chosen = context_around(rows.X, prior_key), self._choices(rows.X.shape[0])
             spread = Scale.of(rows.y, rows.weights).std if scale_targets else np.ones(num_outputs)
             with phase("network") as chose:
-                model = self._model(chosen.network, prior, likelihood, context, rows.X, spread, network_key)
+                model = self._model(chosen.network, prior, likelihood, OnHost(context), rows.X, spread, network_key)
                 chose(_network_words(model))
             self.prior_ = prior
             fit = functools.partial(
@@ -313,8 +315,11 @@ class FSPEstimator(BaseEstimator):
 
     def _names(self) -> tuple[str, ...]:
         """Of the columns; x0, x1 and so on if they have none."""
+        return self._names_of(self.input_scale_.std.size)
+
+    def _names_of(self, count: int) -> tuple[str, ...]:
         given = getattr(self, "feature_names_in_", None)
-        return Columns.numbered(self.input_scale_.std.size).names if given is None else tuple(map(str, given))
+        return Columns.numbered(count).names if given is None else tuple(map(str, given))
 
     def _validated(self, X: Any, y: Any = "no_validation", **options: Any) -> Any:
         """scikit-learn's own checks; what NumPy says to them does not name an argument, so that it is put in front."""
@@ -408,20 +413,11 @@ def tanh(x: Float[Array, "..."]) -> Float[Array, "..."]:
     return jnp.tanh(x)
 
 
-def _context(X: Float[np.ndarray, "n d"], key: PRNGKeyArray) -> Mixture:
-    """`around(X)` with a round number of training inputs in it, so that data sets of similar size share programs."""
-    box, data = around(X).samplers
-    assert isinstance(data, Data)
-    generator = host_generator(key)
-    chosen = generator.permutation(len(X))[:_MOST_CONTEXT_ROWS]
-    return Mixture([box, Data(np.resize(X[chosen], (padded_size(len(chosen)), X.shape[1])), jitter=data.jitter)])
-
-
 def _relative_noise(prior: Prior, likelihood: Likelihood, X: Float[np.ndarray, "n d"]) -> float:
     """Standard deviation of the noise in standard deviations of the prior, as far as it matters for a network's width."""
     if not isinstance(likelihood, Gaussian):
         return _LABEL_NOISE
-    spread = np.sqrt(np.mean(moments.variance(prior, X[:_MOST_CONTEXT_ROWS]), axis=0))
+    spread = np.sqrt(np.mean(moments.variance(prior, X[:MOST_CONTEXT_ROWS]), axis=0))
     relative = np.asarray(likelihood.scale, np.float64) / np.where(spread > 0, spread, 1.0)
     return float(np.clip(np.min(relative), *_NOISE_RANGE))
 

@@ -14,6 +14,7 @@ from fsplaplace.arguments import check_numbers, checked
 from fsplaplace.estimators._base import FSPEstimator, Method, whole_or_nothing
 from fsplaplace.estimators._effort import Effort
 from fsplaplace.estimators._noise import LEAST_GAIN, NoiseProfile
+from fsplaplace.estimators._outliers import warn_of_outliers
 from fsplaplace.estimators._summary import LeaveOneOutScores
 from fsplaplace.estimators._weighted import weighted
 from fsplaplace.host import phase
@@ -131,6 +132,8 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
         X, y = map(np.asarray, valid)
         targets = check_numbers(y, f"{type(self).__name__}: y").astype(np.float64).reshape(len(y), -1)
         num_outputs = targets.shape[1]
+        targets_named = ["y"] if num_outputs == 1 else [f"y[:, {column}]" for column in range(num_outputs)]
+        warn_of_outliers(targets, targets_named, caller=type(self).__name__)
         noise = Gaussian(_UNFITTED_NOISE if num_outputs == 1 else np.full(num_outputs, _UNFITTED_NOISE))
         if self.noise == "varying" and self.method != "fsp-laplace":
             raise ValueError(

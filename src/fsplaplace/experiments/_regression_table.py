@@ -16,6 +16,8 @@ import fsplaplace as fsp
 from fsplaplace import datasets, metrics
 from fsplaplace.context import Halton, LatinHypercube, Uniform
 from fsplaplace.estimators import FSPRegressor
+from fsplaplace.experiments._expected_score import left_out_of_estimator
+from fsplaplace.experiments._experiment import Row
 from fsplaplace.experiments._methods import baseline, keys, usual_mlp
 from fsplaplace.methods import MAP, WeightLaplace
 from fsplaplace.tuning import fit_prior
@@ -23,8 +25,13 @@ from fsplaplace.tuning import fit_prior
 OURS = "FSP-Laplace"
 AUTHORS = "FSP-Laplace, the paper's settings"
 METHODS = (OURS, AUTHORS, "FVI", "Laplace", "MAP", "GP", "Sparse GP")
+# A second row of the methods that predict each training row from all others in closed form: the same function, other noise.
+FOR_EXPECTED = ", noise by the expected score"
+WITH_FOR_EXPECTED = (OURS, "GP")
 # Rows of a step beyond this many are a minibatch.
 _BATCH = 500
+# The authors' noise is never below this.
+_AUTHORS_LEAST_NOISE = 1e-2
 # The share of the training rows that decides when the networks without evidence stop, as the paper has it.
 _HELD_OUT = 0.1
 
@@ -89,6 +96,30 @@ class Predictive(NamedTuple):
     noise: Float[np.ndarray, "n 1"]
 
 
+class Fitted(NamedTuple):
+    """A method fitted to training rows.
+
+    Attributes:
+        predict: from standardised inputs to a `Predictive`.
+        choices: what was chosen.
+        noise_for_expected: variance of the noise for which the expected log-likelihood of left-out training rows is highest; None
+            for methods without leave-one-out in closed form.
+    """
+
+    predict: Callable[[Float[np.ndarray, "n d"]], Predictive]
+    choices: dict[str, Any]
+    noise_for_expected: float | None = None
+
+    def rows(self, method: str, data: Split, more: Mapping[str, float]) -> tuple[Row, ...]:
+        """Scores on the test rows and `more`; then, where there is one, those with the noise for the expected log-likelihood."""
+        found = self.predict(data.X_test)
+        plain = Row(method, scores(data, found) | dict(more))
+        if self.noise_for_expected is None:
+            return (plain,)
+        other = found._replace(noise=np.full_like(found.noise, self.noise_for_expected))
+        return plain, Row(method + FOR_EXPECTED, scores(data, other))
+
+
 @functools.cache
 def load(table: str) -> tuple[Float[np.ndarray, "n d"], Float[np.ndarray, "n 1"]]:
     """Inputs and targets in original units."""
@@ -105,8 +136,8 @@ def split(table: str, train: Int[np.ndarray, " n"], test: Int[np.ndarray, " m"])
     return Split(table, X[train], y[train], X[test], y[test], float(np.asarray(targets.scale_)[0]))
 
 
-def fit(method: str, data: Split, settings: Mapping[str, Any], seed: int) -> tuple[Callable, dict[str, Any]]:
-    """A method fitted to the training rows: a function from standardised inputs to a `Predictive`, and what was chosen.
+def fit(method: str, data: Split, settings: Mapping[str, Any], seed: int) -> Fitted:
+    """A method fitted to the training rows.
 
     Args:
         method: one of `METHODS`.
@@ -125,7 +156,7 @@ def fit(method: str, data: Split, settings: Mapping[str, Any], seed: int) -> tup
         chosen = training if method == "MAP" else WeightLaplace(train=training)
         likelihood = fsp.likelihoods.Gaussian(0.5, learnable=True)
         posterior = chosen.fit(model, data.X, data.y, likelihood, key=fit_key, progress=False)
-        return _predictor(posterior), {"noise": _scale(posterior)}
+        return Fitted(_predictor(posterior), {"noise": _scale(posterior)})
     model = fsp.as_model(usual_mlp((50, 50), num_features, 1, key=network_key, activation=authors.activation))
     prior, noise = _authors_prior(data.table, data.X.tobytes(), data.X.shape, data.y.tobytes())
     likelihood = fsp.likelihoods.Gaussian(noise, learnable=True)
@@ -134,7 +165,7 @@ def fit(method: str, data: Split, settings: Mapping[str, Any], seed: int) -> tup
         posterior = baseline("FVI", settings).fit(
             model, data.X, data.y, likelihood, key=fit_key, prior=prior, context=Uniform(*box), progress=False
         )
-        return _predictor(posterior), {"noise": _scale(posterior)}
+        return Fitted(_predictor(posterior), {"noise": _scale(posterior)})
     return _fit_authors(model, prior, likelihood, box, data, settings, fit_key)
 
 
@@ -168,26 +199,28 @@ SCORES = {
 }
 
 
-def _fit_estimator(method: str, data: Split, settings: Mapping[str, Any], seed: int) -> tuple[Callable, dict]:
+def _fit_estimator(method: str, data: Split, settings: Mapping[str, Any], seed: int) -> Fitted:
     """The estimator with its defaults and their float32; both Gaussian processes have the prior that it fits."""
     options: dict[str, Any] = {} if method == OURS else {"method": method.lower().replace(" ", "-")}
     steps = settings.get("estimator_steps")
     options |= {} if steps is None else {"steps": int(steps)}
     with jax.enable_x64(False):
         fitted = FSPRegressor(random_state=seed, **options).fit(data.X, data.y[:, 0])
+        left = left_out_of_estimator(fitted)
+    unit = float(fitted.target_scale_.std[0]) ** 2
 
     def predict(x):
         with jax.enable_x64(False):
             found = fitted.posterior_.predict(fitted.input_scale_.apply(x))
-        unit = fitted.target_scale_.std**2
         mean = fitted.target_scale_.invert(np.asarray(found.mean, float))
         return Predictive(mean, *(unit * np.asarray(each, float) for each in (found.variance, found.noise_variance)))
 
     verdict = fitted.verdict_
-    return predict, {"noise": fitted.noise_, "verdict": None if verdict is None else verdict.level}
+    choices = {"noise": fitted.noise_, "verdict": None if verdict is None else verdict.level}
+    return Fitted(predict, choices, None if left is None else unit * left.noise_variance)
 
 
-def _fit_authors(model, prior, likelihood, box, data: Split, settings, key) -> tuple[Callable, dict]:
+def _fit_authors(model, prior, likelihood, box, data: Split, settings, key) -> Fitted:
     """Algorithm 1 with early stopping and learnt noise, then Algorithm 2, with the authors' numbers for this table."""
     authors = AUTHORS_SETTINGS[data.table]
     rate = settings.get("authors_learning_rates") and authors.learning_rate
@@ -202,13 +235,14 @@ def _fit_authors(model, prior, likelihood, box, data: Split, settings, key) -> t
         batch_size=_batch(data), validation=(data.X[held], data.y[held]), progress=False,
         optimizer=optax.adam(rate) if rate else None,
     )  # fmt: skip
+    likelihood = fsp.likelihoods.Gaussian(max(_scale(trained), _AUTHORS_LEAST_NOISE))
     points = [np.asarray(authors.sampler(*box).sample(most, key=points_key))]
     points += [] if not authors.rows else [data.X[held if authors.rows == "validation" else order][:most]]
     posterior = fsp.laplace(
-        trained.model, prior, trained.likelihood, data.X[kept], data.y[kept], context_points=np.concatenate(points),
+        trained.model, prior, likelihood, data.X[kept], data.y[kept], context_points=np.concatenate(points),
         form="precision", rank=int(settings["rank"]),
     )  # fmt: skip
-    return _predictor(posterior), {"noise": _scale(posterior), "rank": posterior.diagnostics.rank}
+    return Fitted(_predictor(posterior), {"noise": _scale(posterior), "rank": posterior.diagnostics.rank})
 
 
 @functools.lru_cache(maxsize=1)
@@ -235,8 +269,9 @@ def _batch(data: Split) -> int | None:
     return _BATCH if data.X.shape[0] > 2 * _BATCH else None
 
 
-def _scale(posterior) -> float:
-    return float(np.asarray(posterior.likelihood.scale).mean())
+def _scale(fitted) -> float:
+    """The noise of a posterior or of a trained network."""
+    return float(np.asarray(fitted.likelihood.scale).mean())
 
 
 def _predictor(posterior) -> Callable:

@@ -28,7 +28,7 @@ from fsplaplace.host import write_atomically
 RESULT = "fsplaplace experiment result"
 _CELL = "fsplaplace experiment cell"
 # Settings that say which cells to run, not how.
-_SELECTION = ("tasks", "methods", "fvi_seeds", "other_seeds")
+_SELECTION = ("tasks", "methods", "fvi_seeds", "other_seeds", "large_seeds")
 
 
 @checked(computes=False)

@@ -91,10 +91,10 @@ class UCIGap(Experiment):
     def run(self, cell, settings):
         data = split_by_feature(_table(cell.task), _kind(cell.task), cell.seed)
         try:
-            predict, choices = fit(cell.method, data, settings, cell.seed)
+            fitted = fit(cell.method, data, settings, cell.seed)
         except FloatingPointError as error:
             return Outcome((Row(cell.method, {}, str(error)),))
-        return Outcome((Row(cell.method, scores(data, predict(data.X_test))),), choices)
+        return Outcome((Row(cell.method, scores(data, fitted.predict(data.X_test))),), fitted.choices)
 
     captions = {  # noqa: RUF012
         "log-predictive-density": "Log predictive density of each feature's split, less the exact Gaussian process's or, on larger "
