@@ -131,6 +131,12 @@ MOST_CONTRADICTING = 1000
 # Noise variance over the smallest from which a row says nothing.
 UNTELLING = 1e8
 
+# Rows of new data that go through one program, padded to a multiple of the first number, or of the second if there are no more
+# rows than the first: fewer programs, and a network is fast on a few rows.
+FEW_ROWS, ROWS_MULTIPLE, SMALL_MULTIPLE = 256, 16, 4
+# Numbers of their Jacobian for each output: 32 MB of doubles.
+LARGEST_FEW_ROWS = 2**22
+
 # ----------------------------------------------------------------------------------------------------------- plan, printing
 # What the compiled programs of one posterior take (measured on the CPU).
 PROGRAM_BYTES = 80 * 2**20

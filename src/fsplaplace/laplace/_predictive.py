@@ -26,12 +26,6 @@ from fsplaplace.networks import (
     rows_per_block,
 )
 
-# New data of up to so many rows go through one program, padded to a multiple, a smaller one of up to 16: fewer programs, and a
-# network is fast on so few.
-_FEW_ROWS, _ROWS_MULTIPLE, _SMALL_MULTIPLE = 256, 16, 4
-# Numbers of such a Jacobian for each output: 32 MB of doubles.
-_LARGEST_ROWS = 2**22
-
 
 class Prediction(eqx.Module):
     """Predictive distribution at n inputs.
@@ -139,12 +133,12 @@ def condition_on(linear: LinearModel, x, targets, likelihood: Likelihood) -> Con
 
 def _few(linear: LinearModel, x) -> bool:
     """Whether the Jacobian's rows at these inputs are few and small enough to be written down."""
-    small = x.shape[0] * linear.shift.size <= _LARGEST_ROWS
-    return x.shape[0] <= _FEW_ROWS and small and not linearisation(linear.model, x).convolutional
+    small = x.shape[0] * linear.shift.size <= _choices.LARGEST_FEW_ROWS
+    return x.shape[0] <= _choices.FEW_ROWS and small and not linearisation(linear.model, x).convolutional
 
 
 def _round_up(count: int) -> int:
-    step = _SMALL_MULTIPLE if count <= _ROWS_MULTIPLE else _ROWS_MULTIPLE
+    step = _choices.SMALL_MULTIPLE if count <= _choices.ROWS_MULTIPLE else _choices.ROWS_MULTIPLE
     return -(-count // step) * step
 
 
