@@ -173,7 +173,8 @@ class UCI(Experiment):
         "prints. Further right is better; below -3 is drawn at a finer scale.",
         "ood": "Accuracy of the best threshold on the epistemic variance between test rows and songs; hollow: the paper's.",
         "mean-rank": "Mean rank over the tables as the paper defines it, from our rows (filled; squares: with the noise "
-        "by the expected score for FSP-Laplace and GP) and from the numbers it prints (hollow); 1 is best.",
+        "by the expected score for FSP-Laplace and GP) and from the numbers it prints (hollow); 1 is best. A mean is over the "
+        "tables that a method has run on, which differ while cells are missing.",
     }
 
     def figures(self, outcomes, settings):
