@@ -205,9 +205,8 @@ class UCI(Experiment):
             ("ood_accuracy", "OOD accuracy", ""),
         ):
             paper = published_scores(score)
-            reached = [
-                table for table in tables if _reaches(summary, table, score, paper[table]["FSP-Laplace"], suffix)
-            ]
+            run = [table for table in tables if (table, OURS) in summary.entries]
+            reached = [table for table in run if _reaches(summary, table, score, paper[table]["FSP-Laplace"], suffix)]
             found = _mean_ranks(summary, tables, score, suffix)
             listed = ", ".join(f"{name} {value:.2f}" for name, value in sorted(found.items(), key=lambda item: item[1]))
             parts.append(
