@@ -116,7 +116,7 @@ class UCIGap(Experiment):
                 gaps = [
                     (feature, value - reference[feature]) for feature, value in values.items() if feature in reference
                 ]
-                colour = _figures.RED if method == OURS else f"C{number}"
+                colour = _figures.RED if method == OURS else f"C{2 * number}"
                 axis.plot(*zip(*gaps, strict=True), ".", color=colour, label=method)
             axis.set_yscale("symlog", linthresh=0.1)
             axis.set(title=task, xlabel="feature", ylabel="nats")
