@@ -13,7 +13,7 @@ from fsplaplace.kernels import Circle
 from fsplaplace.networks import outputs_and_jacobian
 from fsplaplace.networks._tangent_kernel import tangent_kernel
 
-LONG = fsp.context.Halton(0.0, 50.0)
+LONG = fsp.context.Halton(0.0, 100.0)
 
 
 def network(kernel, context, hidden=(50, 50), num_outputs=None):
@@ -30,13 +30,13 @@ def num_circles(network):
     [
         Periodic(lengthscale=1.0, period=1.0),
         Periodic(lengthscale=0.5, period=1.0),
-        Periodic(lengthscale=1.0, period=1.0) * RBF(lengthscale=10.0),
-        Linear() + Periodic(lengthscale=1.0, period=1.0) * RBF(lengthscale=10.0),
+        Periodic(lengthscale=1.0, period=1.0) * RBF(lengthscale=20.0),
+        Linear() + Periodic(lengthscale=1.0, period=1.0) * RBF(lengthscale=20.0),
     ],
     ids=["periodic", "rougher", "locally periodic", "with a trend"],
 )
-def test_two_layers_of_fifty_hold_fifty_periods(kernel):
-    """Without circles they held 54 to 90 %, and a new target lost about a nat."""
+def test_two_layers_of_fifty_hold_a_hundred_periods(kernel):
+    """Without circles they held 40 to 76 %, and a new target lost 1.4 nats or more."""
     prior = fsp.Prior(kernel)
     held = fsp.holds(network(kernel, LONG), prior, LONG, key=jr.key(1))
     assert held.share > 0.9999

@@ -11,7 +11,7 @@ from fsplaplace.kernels import Circle, circles
 from fsplaplace.prior import Prior
 
 # Inputs are wound up where a region is longer than this many periods: up to there 2 x 50 units hold a periodic kernel of length
-# scale 1 (`fsplaplace.holds`: .004 nats lost at 8 periods, .11 at 16, 1.6 at 100).
+# scale 1 (`fsplaplace.holds` without circles: .004 nats lost at 8 periods, .11 at 16, 1.6 at 100).
 _MOST_PERIODS = 6.0
 # Circles of one network; a prior with more periods keeps the shortest ones as length scales.
 _MOST_CIRCLES = 8
