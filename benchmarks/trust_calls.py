@@ -36,7 +36,7 @@ ROOMS = (
 # Rooms whose callables are for those who extend the library: they take what the library itself hands them.
 _FOR_EXTENSIONS = {
     "radial_entry", "register_kernel", "nearest_entry", "parameter_starts", "covariance", "variance", "block_covariance",
-    "block_variance", "lengthscales", "smoothness", "num_outputs", "check_columns", "maximize", "log_marginal_likelihood",
+    "block_variance", "lengthscales", "circles", "lengthscales_on_circles", "smoothness", "num_outputs", "check_columns", "maximize", "log_marginal_likelihood",
     "register", "checksum", "read_tensors", "write_tensors", "signature", "entry_named", "entry_of", "last_layer", "names",
     "as_operator", "settled", "follows_shifts", "num_shards", "shard_rows", "row_sharding", "map_sharded", "replicate", "gather", "read_record",
     "write_record", "has_features", "linear_features", "on_columns", "with_bases_of", "has_label_evidence", "mauna_loa_kernel", "entry", "draw_paths", "FunctionPath",

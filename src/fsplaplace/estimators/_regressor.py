@@ -10,7 +10,7 @@ from jaxtyping import Float
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, check_random_state
 
-from fsplaplace.arguments import check_numbers, checked
+from fsplaplace.arguments import check_numbers, check_squares, checked
 from fsplaplace.estimators._base import FSPEstimator, Method, whole_or_nothing
 from fsplaplace.estimators._effort import Effort
 from fsplaplace.estimators._noise import LEAST_GAIN, NoiseProfile
@@ -133,6 +133,7 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
         targets = check_numbers(y, f"{type(self).__name__}: y").astype(np.float64).reshape(len(y), -1)
         num_outputs = targets.shape[1]
         targets_named = ["y"] if num_outputs == 1 else [f"y[:, {column}]" for column in range(num_outputs)]
+        check_squares(targets, f"{type(self).__name__}: y")
         warn_of_outliers(targets, targets_named, caller=type(self).__name__)
         noise = Gaussian(_UNFITTED_NOISE if num_outputs == 1 else np.full(num_outputs, _UNFITTED_NOISE))
         if self.noise == "varying" and self.method != "fsp-laplace":
