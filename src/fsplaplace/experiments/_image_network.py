@@ -4,7 +4,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 
@@ -41,18 +40,14 @@ class ConvolutionalNetwork(eqx.Module):
         )
 
     def __call__(self, x: Float[Array, "height breadth channels"]) -> Float[Array, " classes"]:
-        # Channels stay last: a gradient takes three quarters of the CPU time that it takes with channels first.
-        x = x[None]
+        x = jnp.moveaxis(x, -1, 0)
         for convolution in self.convolutions:
-            weight, bias = jnp.transpose(convolution.weight, (2, 3, 1, 0)), jnp.asarray(convolution.bias).ravel()
-            x = lax.conv_general_dilated(x, weight, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
-            # Pooling first, of which ReLU is a monotone function: a quarter of the values to cut off.
-            x = jax.nn.relu(max_pool(x + bias))
+            x = max_pool(jax.nn.relu(convolution(x)))
         return self.dense[1](jax.nn.relu(self.dense[0](x.ravel())))
 
 
-def max_pool(x: Float[Array, "n height breadth channels"]) -> Float[Array, "n half_height half_breadth channels"]:
+def max_pool(x: Float[Array, "channels height breadth"]) -> Float[Array, "channels half_height half_breadth"]:
     """2 x 2 max-pooling by strided slices: on the CPU its gradient takes two thirds of the time of a pooling window's."""
-    height, breadth = (size // 2 * 2 for size in x.shape[1:3])
+    height, breadth = (size // 2 * 2 for size in x.shape[1:])
     corners = [x[:, i:height:2, j:breadth:2] for i in (0, 1) for j in (0, 1)]
     return jnp.maximum(jnp.maximum(corners[0], corners[1]), jnp.maximum(corners[2], corners[3]))
