@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from sklearn.calibration import CalibrationDisplay
 from sklearn.datasets import make_moons
+from sklearn.gaussian_process import GaussianProcessClassifier
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.model_selection import cross_val_score
 
 from fsplaplace.estimators import FSPClassifier
@@ -79,7 +81,11 @@ def test_one_class_is_refused(moons):
 @pytest.mark.slow
 def test_works_in_validation_and_calibration_display(moons, fitted):
     X, y = moons
-    assert cross_val_score(FSPClassifier(**{**_SMALL, "steps": 50}), X, y, cv=2).min() > 0.8
+    # Two layers hold this prior, one of thirty units does not: the verdict says so, and a fold then hangs on a few rows.
+    model = FSPClassifier(**{**_SMALL, "network": (30, 30), "steps": 50})
+    process = GaussianProcessClassifier(ConstantKernel() * RBF())
+    gap = cross_val_score(process, X, y, cv=2) - cross_val_score(model, X, y, cv=2)
+    assert gap.max() <= 3 / 48
     with mpl.rc_context({"backend": "agg"}):
         display = CalibrationDisplay.from_estimator(fitted, X, y, n_bins=5)
     assert display.prob_pred.size >= 2
