@@ -111,6 +111,25 @@ def test_estimators_beat_a_straight_line_on_a_curved_table(run):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "peer", ["NGBoost", "CatBoost", "boosted quantiles", "deep ensemble", "GPyTorch exact", "GPyTorch SVGP"]
+)
+def test_peers_predict_noise_that_is_known(monkeypatch, peer):
+    if peer in ("NGBoost", "CatBoost"):
+        pytest.importorskip(peer.lower())
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    peers = importlib.import_module("table_peers")
+    monkeypatch.setattr(peers, "TREES", (100, 200))
+    generator, noise = np.random.default_rng(0), 0.3
+    X = generator.uniform(-2, 2, (400, 1))
+    truth = np.sin(2 * X[:, 0])
+    mean, std = peers.PEERS[peer](X[:200], truth[:200] + noise * generator.standard_normal(200))(X[200:])
+    assert mean.shape == std.shape == (200,)
+    assert np.sqrt(np.mean((mean - truth[200:]) ** 2)) < 0.5 * noise
+    assert 0.7 * noise < np.median(std) < 1.4 * noise
+
+
+@pytest.mark.slow
 def test_small_tables_are_scored_beside_a_straight_line(run):
     rows = run("small_tables", "--quick")
     assert {row["method"] for row in rows} == {"network", "process", "BayesianRidge"}
