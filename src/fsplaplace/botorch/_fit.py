@@ -222,13 +222,13 @@ def _padded(posterior: Posterior) -> Posterior:
 def _prior(data: Data, settings: Settings, last: Posterior | None) -> tuple[Prior, Gaussian]:
     """Prior and noise: given, or those of the highest evidence under weak hyper-priors."""
     X, Y, variance = data
-    n, m = Y.shape
+    m = Y.shape[1]
     scale = np.full(m, _NOISE if settings.noise is None else settings.noise) if variance is None else np.sqrt(variance)
     likelihood = Gaussian(scale)
     if settings.prior is not None:
         return settings.prior, likelihood
     kernel = kernel_by_name(settings.kernel, X.shape[1], ard=True)
-    prior = Prior(kernel if m == 1 else [kernel] * m, num_outputs=m)
+    prior = _as_fitted(Prior(kernel if m == 1 else [kernel] * m, num_outputs=m))
     warm = last is not None and last.prior.num_outputs == m
     if last is not None and warm:
         prior = last.prior
@@ -236,7 +236,8 @@ def _prior(data: Data, settings: Settings, last: Posterior | None) -> tuple[Prio
         if fitted_noise and isinstance(last.likelihood, Gaussian) and not last.likelihood.per_row:
             likelihood = last.likelihood
     varying = np.ptp(Y, axis=0) > 0
-    if n < 2 or not np.any(varying):
+    # One place says nothing of how the function varies.
+    if not np.any(np.ptp(X, axis=0)) or not np.any(varying):
         return prior, likelihood
     if not np.all(varying):
         return _prior_of_some(data, settings, varying, kernel, scale)
@@ -252,6 +253,11 @@ def _prior(data: Data, settings: Settings, last: Posterior | None) -> tuple[Prio
     return fitted.prior, fitted.likelihood
 
 
+def _as_fitted(prior: Prior) -> Prior:
+    """With parameters of the very types that fitted ones have: JAX compiles again for a number that came as a Python float."""
+    return jax.tree.map(lambda leaf: to_device(np.asarray(leaf)) if eqx.is_array(leaf) else leaf, prior)
+
+
 def _prior_of_some(
     data: Data, settings: Settings, varying: Bool[np.ndarray, " m"], kernel: AbstractKernel, scale: np.ndarray
 ) -> tuple[Prior, Gaussian]:
@@ -265,10 +271,15 @@ def _prior_of_some(
 
 
 def _box(X: Float[np.ndarray, "n d"], bounds: Float[np.ndarray, "2 d"] | None):
-    """The bounds; or the unit cube, which BoTorch's users work in, and at least the data."""
+    """The bounds and at least the data; by default the unit cube, which BoTorch's users work in.
+
+    A column without any row in the unit interval has other units: its box is the range of the data, 1 wide if that is a point.
+    """
+    lower, upper = X.min(axis=0), X.max(axis=0)
     if bounds is None:
-        bounds = np.stack([np.zeros(X.shape[1]), np.ones(X.shape[1])]).astype(X.dtype)
-    return np.minimum(bounds[0], X.min(axis=0)), np.maximum(bounds[1], X.max(axis=0))
+        elsewhere, alone = (lower > 1) | (upper < 0), 0.5 * (lower == upper)
+        bounds = np.where(elsewhere, [lower - alone, upper + alone], [np.zeros_like(lower), np.ones_like(lower)])
+    return np.minimum(bounds[0], lower).astype(X.dtype), np.maximum(bounds[1], upper).astype(X.dtype)
 
 
 def _repeat_first(values: np.ndarray, count: int) -> np.ndarray:

@@ -4,6 +4,8 @@ import math
 from collections.abc import Mapping
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
 from fsplaplace.experiments import _figures
 from fsplaplace.experiments._experiment import Cell, Experiment, Outcome, Row, Summary
@@ -17,6 +19,10 @@ _COLOURS = {OURS: _figures.RED, AUTHORS: "#E69F00", GP: _figures.BLUE, GAMMA_GP:
 _OTHER_COLOURS = ("#009E73", "#8C564B", "#CC79A7", "black")
 # Below this share of a problem's largest regret no difference is drawn: the optimum is found.
 _FOUND = 1e-4
+# An axis of at most this ratio has numbers between powers of ten, too.
+_SHORT = 30.0
+# The median regret that is wanted of ours on Branin.
+_WANTED_ON_BRANIN = 0.01
 
 
 class BayesianOptimisation(Experiment):
@@ -45,6 +51,7 @@ class BayesianOptimisation(Experiment):
         "median_seconds": ("CPU seconds per iteration (median)", "{:.2f}", "lower"),
         "seconds": ("CPU seconds per iteration (mean, with compilation)", "{:.2f}", "lower"),
     }
+    medians = ("regret", "best")
     untrained = _FIRST
     counterparts = {name: name for name in SURROGATES}  # noqa: RUF012
     notes = (
@@ -98,7 +105,9 @@ class BayesianOptimisation(Experiment):
     captions = {  # noqa: RUF012
         "running-best": "Distance of the running best from the optimum (PDE: the running best itself) against the number of "
         "evaluations after the initial ones, mean and standard error over seeds (their number is in brackets). A regret "
-        "below 1/10,000 of the largest leaves the panel: the optimum is found.",
+        "below 1/10,000 of the largest leaves the panel: the optimum is found. A band that reaches the bottom holds zero: one "
+        "seed of several has not found the optimum. Surrogates with fewer seeds start elsewhere: the first values are means "
+        "over their own seeds.",
     }
 
     def figures(self, outcomes, settings):
@@ -118,10 +127,16 @@ class BayesianOptimisation(Experiment):
         paper = [task for task in tasks if (task, AUTHORS) in summary.entries]
         worse = [task for task in paper if _compared(summary, task, (AUTHORS,)) < -1]
         listed = "; ".join(f"{task} {_values(summary, task)}" for task in tasks)
+        branin = summary.median("Branin", OURS, "regret")
+        median = (
+            ""
+            if math.isnan(branin)
+            else f" Branin: median regret {branin:.2g}, at most {_WANTED_ON_BRANIN:g} was wanted."
+        )
         return (
             f"FSP-Laplace against the better of two Gaussian processes, by more than one standard error: ahead on {_names(ahead)}, "
             f"behind on {_names(behind)} of {len(tasks)} problems; behind the paper's settings on {_names(worse)} of {len(paper)} "
-            f"({listed})."
+            f"({listed}).{median}"
         )
 
 
@@ -146,7 +161,7 @@ def _compared(summary: Summary, task: str, others: tuple[str, ...]) -> float:
     return (mean - other_mean) / max(both, 1e-12)
 
 
-def _draw(axis, task: str, outcomes: Mapping[Cell, Outcome]) -> None:
+def _draw(axis: Axes, task: str, outcomes: Mapping[Cell, Outcome]) -> None:
     """One panel: a line with a band for each surrogate."""
     others = (method for method in SURROGATES if method not in _COLOURS)
     colours = _COLOURS | dict(zip(others, _OTHER_COLOURS, strict=True))
@@ -165,10 +180,21 @@ def _draw(axis, task: str, outcomes: Mapping[Cell, Outcome]) -> None:
             count, mean, color=colour, lw=1.6 if method == OURS else 0.9, label=f"{method} ({len(runs)})", zorder=3
         )
         axis.fill_between(count, mean - error, mean + error, color=colour, alpha=0.15, lw=0)
-        axis.set(ylabel="best value") if optimum is None else axis.set(ylabel="regret", yscale="log")
+        axis.set(ylabel="best value") if optimum is None else axis.set(ylabel="simple regret", yscale="log")
     if axis.get_yscale() == "log":
         axis.set_ylim(bottom=max(_FOUND * largest, axis.get_ylim()[0]))
-    axis.set(title=task, xlabel="evaluations")
+        _plain_numbers(axis)
+    axis.set_title(task, fontsize=9)
+    axis.set_xlabel("evaluations after the initial ones")
+
+
+def _plain_numbers(axis: Axes) -> None:
+    """Numbers as they are read, 0.01 and not a power; 2 and 5 between powers of ten if there are few of those."""
+    bottom, top = axis.get_ylim()
+    numbers = StrMethodFormatter("{x:g}")
+    axis.yaxis.set_major_formatter(numbers)
+    axis.yaxis.set_minor_locator(LogLocator(subs=(2, 5)))
+    axis.yaxis.set_minor_formatter(numbers if top < _SHORT * bottom else NullFormatter())
 
 
 EXPERIMENT = BayesianOptimisation()
