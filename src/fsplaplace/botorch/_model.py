@@ -105,7 +105,7 @@ class FSPModel(Model, FantasizeMixin):
         noise: float | None = None,
         bounds: Tensor | None = None,
         steps: int = 0,
-        num_context: int = 400,
+        num_context: int = 384,
         seed: int = 0,
         last: "FSPModel | None" = None,
     ):
