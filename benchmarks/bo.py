@@ -58,7 +58,7 @@ REMARKS = {
     "context points. At candidates, which lie between them, 400 units are few for six inputs with length scales of 0.3: other draws of "
     "the same network give mean errors between 0.05 and 0.15, with even directions, other steepness or more context points "
     "alone no less. Predictions use features normalised to the stated variance.",
-    "moments, larger": "800 units and context points reach all three, in three times the CPU time of the fit: "
+    "moments, larger": "800 units and context points reach all three, in about four times the CPU time of `laplace`: "
     "`FSPModel(X, Y, network=(800,), num_context=800)`.",
     "density": "Log predictive density of 300 new targets, in nats.",
 }

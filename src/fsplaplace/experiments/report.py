@@ -104,7 +104,8 @@ def _page(presets: list[dict[str, Any]], directory: Path, pages: Path) -> str:
     parts = [f"# {_text(first['title'])}", f"{_text(first['place'])}."]
     parts.append("\n".join(f"- {_budget(result)}: {_text(_verdict(result))}" for result in presets))
     if first["published"]:
-        parts += ["## The paper's numbers, ours below them", _paper_tables(presets), *_difference(first["name"])]
+        parts += ["## The paper's numbers, ours below them", _paper_tables(presets)]
+    parts += _difference(first["name"])
     parts += ["## All scores", _KEY]
     for task in dict.fromkeys(row["task"] for result in presets for row in result["summary"]):
         parts += [f"### {_text(task)}", _score_table(presets, task)]
