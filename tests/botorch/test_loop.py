@@ -13,6 +13,7 @@ pytest.importorskip("botorch")
 
 from botorch import acquisition as acq  # noqa: E402
 from botorch.exceptions.errors import InputDataError, UnsupportedError  # noqa: E402
+from botorch.exceptions.warnings import InputDataWarning  # noqa: E402
 from botorch.models import SingleTaskGP  # noqa: E402
 from botorch.optim import optimize_acqf  # noqa: E402
 from botorch.sampling import SobolQMCNormalSampler  # noqa: E402
@@ -23,6 +24,8 @@ from gpytorch.means import ZeroMean  # noqa: E402
 
 import fsplaplace as fsp  # noqa: E402
 from fsplaplace.botorch import FSPModel  # noqa: E402
+from fsplaplace.botorch._conditioning import nothing_observed, observe  # noqa: E402
+from fsplaplace.botorch._features import Process  # noqa: E402
 from fsplaplace.networks import push_forward  # noqa: E402
 from fsplaplace.tuning import log_marginal_likelihood  # noqa: E402
 
@@ -49,12 +52,17 @@ HARTMANN = {"lengthscale": [0.46, 0.33, 0.89, 0.25, 0.65, 0.28], "variance": 0.8
 
 @pytest.fixture(scope="module")
 def hartmann():
-    """40 values of Hartmann-6: our model, BoTorch's exact one with the same prior, and where candidates are."""
+    """40 values of Hartmann-6: our model, BoTorch's exact one with the same prior, and where candidates are.
+
+    Twice the units and context points of the defaults: six inputs need them, as `benchmarks/bo.py` shows beside the defaults.
+    """
     inputs = torch.quasirandom.SobolEngine(6, scramble=True, seed=0).draw(40, dtype=torch.float64)
     values = Hartmann(6, negate=True, dtype=torch.float64)(inputs)[:, None]
     values = (values - values.mean()) / values.std()
     prior = fsp.Prior(Matern52(lengthscale=HARTMANN["lengthscale"], variance=HARTMANN["variance"]))
-    model = FSPModel(inputs, values, prior=prior, noise=HARTMANN["noise"], outcome_transform=None)
+    model = FSPModel(
+        inputs, values, prior=prior, noise=HARTMANN["noise"], outcome_transform=None, network=(800,), num_context=800
+    )
     kernel = ScaleKernel(MaternKernel(nu=2.5, ard_num_dims=6))
     exact = SingleTaskGP(inputs, values, covar_module=kernel, mean_module=ZeroMean(), outcome_transform=None)
     kernel.base_kernel.lengthscale, kernel.outputscale = torch.tensor(HARTMANN["lengthscale"]), HARTMANN["variance"]
@@ -123,6 +131,43 @@ def test_repeated_points_do_not_break_a_cholesky_factor():
     improvement = acq.qLogExpectedImprovement(model, values.max(), sampler=SobolQMCNormalSampler(torch.Size([16])))
     assert torch.isfinite(improvement(again))
     assert torch.isfinite(model.condition_on_observations(again, torch.zeros(8, 1)).posterior(again).variance).all()
+
+
+def test_a_value_seen_twice_without_noise_says_what_it_says_once():
+    """The covariance of the two is singular."""
+    features = torch.randn(3, 1, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    targets, none = torch.tensor([[1.0], [-1.0], [0.5]], dtype=torch.float64), torch.zeros(3, 1, dtype=torch.float64)
+    before, once = nothing_observed(8, like=targets), Process(none, features, none)
+    twice = Process(*(part.repeat(2, *[1] * (part.dim() - 1)) for part in once))
+    found, wanted = observe(before, twice, targets.repeat(2, 1), none[:1]), observe(before, once, targets, none)
+    assert torch.allclose(found.step, wanted.step, atol=1e-6)
+    assert torch.allclose(found.told.mT @ found.told, wanted.told.mT @ wanted.told, atol=1e-6)
+
+
+def test_measurements_of_one_place_are_data(model):
+    """Nothing says how the function varies: the kernel stays as it is, and the mean there is that of the measurements."""
+    first = FSPModel(X[:1].repeat(5, 1), Y[:5], **SMALL)
+    there = first.posterior(X[:1]).mean
+    assert torch.allclose(there, Y[:5].mean(dim=0, keepdim=True), atol=0.01 * float(Y[:5].std()))
+    assert first.updated(torch.cat([X[:1].repeat(5, 1), X]), torch.cat([Y[:5], Y])).fitted.prior.num_outputs == 1
+
+
+def test_data_elsewhere_than_in_the_unit_cube_are_the_same_data_moved():
+    """As the bounds that say where they are; `X` ranges over nearly all of the cube."""
+    prior = fsp.Prior(Matern52(lengthscale=[0.4, 0.6]))
+    options = {"prior": prior, "noise": 0.1, **SMALL}
+    far = torch.tensor([1000.0, -300.0], dtype=torch.float64)
+    box = torch.stack([X.amin(dim=0), X.amax(dim=0)])
+    with pytest.warns(InputDataWarning, match="not contained to the unit cube"):
+        moved = FSPModel(X + far, Y, **options)
+    found, wanted = moved.posterior(TEST + far), FSPModel(X, Y, bounds=box, **options).posterior(TEST)
+    assert torch.allclose(found.mean, wanted.mean, atol=1e-3)
+    assert torch.allclose(found.variance, wanted.variance, atol=1e-3)
+
+
+def test_targets_that_nobody_standardised_are_warned_of_as_botorch_does():
+    with pytest.warns(InputDataWarning, match="not standardized"):
+        FSPModel(X, Y + 10, outcome_transform=None, **SMALL)
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from gpjax.kernels import Matern52  # noqa: E402
 import fsplaplace as fsp  # noqa: E402
 from fsplaplace.experiments import Cell, get, reproduce  # noqa: E402
 from fsplaplace.experiments import _optimisation_problems as problems  # noqa: E402
-from fsplaplace.experiments._experiment import Summary  # noqa: E402
+from fsplaplace.experiments._experiment import Outcome, Summary  # noqa: E402
 from fsplaplace.experiments._optimisation_names import AUTHORS, GAMMA_GP, GP, OURS, SOBOL  # noqa: E402
 from fsplaplace.experiments._optimisation_search import Search, sobol_points  # noqa: E402
 from fsplaplace.experiments._optimisation_surrogates import DrawnFunctions  # noqa: E402
@@ -126,6 +126,25 @@ def test_the_verdict_counts_what_is_more_than_a_standard_error_away():
     verdict = EXPERIMENT.verdict(summary)
     assert "ahead on none, behind on Branin of 1 problems" in verdict
     assert "behind the paper's settings on none of 1" in verdict
+    assert "Branin: median regret 1.1, at most 0.01 was wanted" in verdict
+
+
+def test_one_bad_seed_moves_the_mean_and_not_the_median():
+    found = Summary([{"task": "Branin", "method": OURS, "scores": {"regret": value}} for value in (0.0, 0.1, 5.0)])
+    assert found.median("Branin", OURS, "regret") == 0.1
+    assert found.as_rows()[0]["scores"]["regret"] == pytest.approx(
+        {"mean": 1.7, "error": 1.65, "median": 0.1, "seeds": 3}, abs=0.01
+    )
+
+
+def test_numbers_on_the_axes_are_no_powers():
+    curves = {"running_best": [-2.0, -0.4, -0.03], "optimum": 0.0, "batch": 5, "seconds": [0.1, 0.1]}
+    outcome = Outcome((), {}, curves)
+    figure = EXPERIMENT.figures({Cell("Branin", OURS, seed): outcome for seed in range(2)}, {})["running-best"]
+    figure.canvas.draw()
+    axis = figure.axes[0]
+    assert axis.get_xlabel() == "evaluations after the initial ones"
+    assert [label.get_text() for label in axis.get_yticklabels()][1:-1] == ["0.1", "1"]
 
 
 @pytest.mark.slow

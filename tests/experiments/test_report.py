@@ -51,6 +51,18 @@ def test_ours_stand_beside_the_papers_with_their_budget(tmp_path):
     assert (tmp_path / "report/a.png").read_bytes() == b"\x89PNG"
 
 
+def test_medians_and_causes_stand_where_the_experiment_has_them(tmp_path):
+    scores = {"regret": {"mean": 0.5, "error": 0.25, "median": 0.125, "seeds": 2}}
+    found = result() | {
+        "name": "bayesian-optimisation", "scores": {"regret": ["regret", "{:.3f}", "lower"]}, "published": [],
+        "counterparts": {}, "summary": [{"task": "t", "method": "GP", "scores": scores}], "choices": {},
+    }  # fmt: skip
+    write_record(tmp_path / "bayesian-optimisation-cpu.json", RESULT, found)
+    page = pages(tmp_path)[1]
+    assert "0.500 ± 0.250, median 0.125" in page
+    assert "**Where ours differ:** PDE" in page
+
+
 def test_thorough_presets_are_shown_and_the_quick_one_only_alone(tmp_path):
     write_record(tmp_path / "mauna-loa-quick.json", RESULT, result("quick", 7.25))
     assert "7.25" in pages(tmp_path)[1]

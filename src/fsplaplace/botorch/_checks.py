@@ -3,13 +3,22 @@
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError, UnsupportedError
 from botorch.models.gpytorch import GPyTorchModel
+from botorch.models.utils import validate_input_scaling
 from torch import Tensor
 
 from fsplaplace.host import check_fits
+from fsplaplace.prior import Prior
+
+# Targets vary by at least the smallest number of their dtype to this power, and at most by the largest one to it: their squares,
+# and products of those with noise, are numbers then.
+_MAGNITUDE = 0.4
 
 
 def check_data(X: Tensor, Y: Tensor, Yvar: Tensor | None) -> None:
     """Training data: one set, on the CPU, finite, of one dtype and as many rows everywhere."""
+    for name, values in (("train_X", X), ("train_Y", Y), ("train_Yvar", Yvar)):
+        if values is not None and values.dtype not in (torch.float32, torch.float64):
+            raise InputDataError(f"FSPModel: {name} is {values.dtype}; pass {name}.to(torch.float64)")
     GPyTorchModel._validate_tensor_args(X=X, Y=Y, Yvar=Yvar)
     if X.dim() != 2:
         raise UnsupportedError(
@@ -25,6 +34,37 @@ def check_data(X: Tensor, Y: Tensor, Yvar: Tensor | None) -> None:
     if Yvar is not None and not (Yvar > 0).all():
         raise InputDataError(
             "FSPModel: train_Yvar must be positive; pass a small variance, 1e-6, for targets without noise"
+        )
+
+
+def check_transformed(X: Tensor, Y: Tensor, Yvar: Tensor | None, *, before: Tensor, bounds: Tensor | None) -> None:
+    """What the surrogate is fitted to: targets whose squares are numbers; BoTorch's warnings about scales.
+
+    Args:
+        X: transformed inputs.
+        Y: transformed targets.
+        Yvar: variances of their noise.
+        before: the targets as they were passed: those that vary still do.
+        bounds: given, inputs need not be in the unit cube.
+    """
+    size, spread = _range(before), _range(Y)
+    limits = torch.finfo(Y.dtype)
+    possible = (spread >= limits.tiny**_MAGNITUDE) & (spread <= limits.max**_MAGNITUDE) | (size == 0)
+    if not possible.all():
+        column = int(torch.nonzero(~possible)[0])
+        raise InputDataError(
+            f"FSPModel: output {column} of train_Y has a range of {float(size[column]):g}, whose square {Y.dtype} does not hold; "
+            "divide it by a typical size"
+        )
+    inside = [] if bounds is None else list(range(X.shape[-1]))
+    validate_input_scaling(train_X=X, train_Y=Y, train_Yvar=Yvar, ignore_X_dims=inside)
+
+
+def check_prior(prior: Prior | None, num_outputs: int) -> None:
+    """A prior that is given has the outputs of the targets."""
+    if prior is not None and prior.num_outputs != num_outputs:
+        raise BotorchTensorDimensionError(
+            f"FSPModel: prior has {prior.num_outputs} outputs, but train_Y has {num_outputs} columns; pass a prior of as many"
         )
 
 
@@ -55,6 +95,18 @@ def check_inputs(X: Tensor, like: Tensor) -> None:
         )
 
 
+def check_noise(noise: Tensor, X: Tensor, num_outputs: int) -> None:
+    """Variances of the noise at X: for each point and output, or what can be repeated for them."""
+    wanted = (X.shape[-2], num_outputs)
+    if any(seen not in (1, size) for seen, size in zip(noise.shape[::-1], wanted[::-1], strict=False)):
+        raise BotorchTensorDimensionError(
+            f"FSPModel: variances of the noise have shape {tuple(noise.shape)}, but X has shape {tuple(X.shape)} and the model "
+            f"{num_outputs} outputs; pass (..., {X.shape[-2]}, {num_outputs})"
+        )
+    if not (noise >= 0).all():
+        raise InputDataError("FSPModel: variances of the noise are negative or NaN; pass zero or more")
+
+
 def check_observations(X: Tensor, Y: Tensor, num_outputs: int) -> None:
     """Observations that a model is conditioned on: as many targets as points and outputs, all of them finite."""
     if Y.shape[-2:] != (X.shape[-2], num_outputs):
@@ -62,6 +114,7 @@ def check_observations(X: Tensor, Y: Tensor, num_outputs: int) -> None:
             f"FSPModel.condition_on_observations: Y has shape {tuple(Y.shape)}, but X has shape {tuple(X.shape)} and the model "
             f"{num_outputs} outputs; pass Y of shape (..., {X.shape[-2]}, {num_outputs})"
         )
+    _check_values("X", X)
     _check_values("Y", Y)
 
 
@@ -72,6 +125,10 @@ def check_size(X: Tensor, num_outputs: int, rank: int) -> None:
     check_fits(
         points, X.element_size() * num_outputs * (2 * rank + together), "FSPModel.posterior: the number of points in X"
     )
+
+
+def _range(values: Tensor) -> Tensor:
+    return values.amax(dim=0) - values.amin(dim=0)
 
 
 def _check_values(name: str, values: Tensor) -> None:

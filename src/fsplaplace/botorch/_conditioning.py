@@ -9,6 +9,7 @@ $L L^\top = F_f P F_f^\top + N$, $W_+ = L^{-1} F_f P$, $e_+ = e + W_+^\top L^{-1
 from typing import NamedTuple
 
 import torch
+from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
 from fsplaplace.botorch._features import Process
@@ -51,7 +52,8 @@ def observe(before: Observed, process: Process, Y: Tensor, noise: Tensor) -> Obs
     projected = features - (features @ before.told.mT) @ before.told
     covariance = projected @ features.mT
     noise = noise.expand(*noise.shape[:-2], *process.mean.shape[-2:]).flatten(-2)
-    lower = torch.linalg.cholesky(0.5 * (covariance + covariance.mT) + torch.diag_embed(noise))
+    # A point observed twice without noise has a singular covariance.
+    lower = psd_safe_cholesky(0.5 * (covariance + covariance.mT) + torch.diag_embed(noise))
     told = torch.linalg.solve_triangular(lower, projected, upper=False)
     expected = process.mean.flatten(-2) + (features @ before.step.unsqueeze(-1)).squeeze(-1)
     residual = Y.flatten(-2) - expected

@@ -33,12 +33,13 @@ _SHARE_NEAR_BEST = 0.25
 # ones, 1 / sqrt(width), the last layer does nearly all of it, and the features of 400 units are too few for 6 inputs (Hartmann,
 # 40 rows, prior as given: mean off by .05 of its standard deviation at candidates, not .14).
 _OUTPUT_WEIGHTS = 0.5
-# Numbers of context points, and of directions, that have programs of their own are multiples of this.
+# Numbers of context points that have programs of their own are multiples of this; there are as many directions.
 _ROUND = 128
 # Numbers of rows that have are powers of two from the first to the second of these.
 _FEWEST_ROWS, _MOST_ROWS = 16, 512
-# Guard points: as many as `laplace` draws by itself.
-_NUM_GUARDS = 200
+# Guard points: with 512, 640 or 896 context points, and 150 to 200 inputs like those to come (fewer for fewer rows), their number is
+# rounded to one size for all data sets from 4 rows on that have as many context points.
+_NUM_GUARDS = 160
 # Noise that is looked for if it is unknown, in units of the targets: the start of `fit_prior`.
 _NOISE = 0.1
 
@@ -63,7 +64,7 @@ class Settings(NamedTuple):
     noise: float | None = None
     bounds: Float[np.ndarray, "2 d"] | None = None
     steps: int = 0
-    num_context: int = 400
+    num_context: int = 384
     seed: int = 0
 
 
@@ -131,7 +132,7 @@ def _approximation(
     """`laplace` on padded rows, its rank padded; with the ridge and the context points of `like`, and as many more as are missing."""
     X, (points_key, guard_key) = data.X, _keys(settings)[2:]
     box, rows = _box(X, settings.bounds), _padded_rows(X, data.Y)
-    count = -(-(X.shape[0] + settings.num_context) // _ROUND) * _ROUND
+    count = -(-(rows.X.shape[0] + settings.num_context) // _ROUND) * _ROUND
     drawn = np.asarray(_cover(X, settings).sample(2 * (count + _NUM_GUARDS), key=points_key))
     near = _near_best(X, data.Y, box, int(_SHARE_NEAR_BEST * settings.num_context), settings.seed)
     known = X[:0] if like is None else np.asarray(like.context_points)
@@ -141,7 +142,7 @@ def _approximation(
         mean="refined", guard_points=points[count:], missed_as_noise=True, key=guard_key,
         delta=None if like is None else like.diagnostics.delta,
     )  # fmt: skip
-    return dataclasses.replace(_padded(posterior), likelihood=likelihood)
+    return dataclasses.replace(_padded(posterior, count * data.Y.shape[1]), likelihood=likelihood)
 
 
 def _keys(settings: Settings):
@@ -159,17 +160,18 @@ def _cover(X: Float[np.ndarray, "n d"], settings: Settings) -> Mixture:
 def _observed(likelihood: Gaussian, rows: WeightedRows) -> Likelihood:
     """The likelihood of padded rows."""
     scale = np.asarray(likelihood.scale)
-    padded = Gaussian(_repeat_first(scale, rows.X.shape[0])) if likelihood.per_row else likelihood
+    padded = Gaussian(_repeated(scale, rows.X.shape[0])) if likelihood.per_row else likelihood
     return weighted(padded, rows.weights)
 
 
 def _padded_rows(X: Float[np.ndarray, "n d"], Y: Float[np.ndarray, "n m"]) -> WeightedRows:
-    """With copies of the first row that count for nothing: few numbers of rows, so that a loop compiles seldom."""
+    """With copies that count for nothing: few numbers of rows, so that a loop compiles seldom.
+
+    Copies of all rows in turn: `laplace` is judged at inputs between rows, and between copies of a single one there are none.
+    """
     n = X.shape[0]
     size = max(_FEWEST_ROWS, 1 << (n - 1).bit_length()) if n <= _MOST_ROWS else padded_size(n)
-    return WeightedRows(
-        _repeat_first(X, size), _repeat_first(Y, size), np.concatenate([np.ones(n), np.zeros(size - n)])
-    )
+    return WeightedRows(_repeated(X, size), _repeated(Y, size), np.concatenate([np.ones(n), np.zeros(size - n)]))
 
 
 def _balanced(network: eqx.Module) -> eqx.Module:
@@ -207,10 +209,9 @@ def _distinct_points(*parts: Float[np.ndarray, "_ d"], count: int) -> Float[np.n
     return every[first[:count]]
 
 
-def _padded(posterior: Posterior) -> Posterior:
-    """With rows of zeros up to a multiple of `_ROUND`: the rank changes from fit to fit, the shapes seldom."""
-    rank = posterior.scale.shape[0]
-    more = -(-rank // _ROUND) * _ROUND - rank
+def _padded(posterior: Posterior, most: int) -> Posterior:
+    """With rows of zeros up to the largest rank there can be: the rank changes from fit to fit, the shapes do not."""
+    more = max(0, most - posterior.scale.shape[0])
     assert posterior.information is not None
     return dataclasses.replace(
         posterior,
@@ -222,13 +223,13 @@ def _padded(posterior: Posterior) -> Posterior:
 def _prior(data: Data, settings: Settings, last: Posterior | None) -> tuple[Prior, Gaussian]:
     """Prior and noise: given, or those of the highest evidence under weak hyper-priors."""
     X, Y, variance = data
-    n, m = Y.shape
+    m = Y.shape[1]
     scale = np.full(m, _NOISE if settings.noise is None else settings.noise) if variance is None else np.sqrt(variance)
     likelihood = Gaussian(scale)
     if settings.prior is not None:
         return settings.prior, likelihood
     kernel = kernel_by_name(settings.kernel, X.shape[1], ard=True)
-    prior = Prior(kernel if m == 1 else [kernel] * m, num_outputs=m)
+    prior = _as_fitted(Prior(kernel if m == 1 else [kernel] * m, num_outputs=m))
     warm = last is not None and last.prior.num_outputs == m
     if last is not None and warm:
         prior = last.prior
@@ -236,7 +237,8 @@ def _prior(data: Data, settings: Settings, last: Posterior | None) -> tuple[Prio
         if fitted_noise and isinstance(last.likelihood, Gaussian) and not last.likelihood.per_row:
             likelihood = last.likelihood
     varying = np.ptp(Y, axis=0) > 0
-    if n < 2 or not np.any(varying):
+    # One place says nothing of how the function varies.
+    if not np.any(np.ptp(X, axis=0)) or not np.any(varying):
         return prior, likelihood
     if not np.all(varying):
         return _prior_of_some(data, settings, varying, kernel, scale)
@@ -252,6 +254,11 @@ def _prior(data: Data, settings: Settings, last: Posterior | None) -> tuple[Prio
     return fitted.prior, fitted.likelihood
 
 
+def _as_fitted(prior: Prior) -> Prior:
+    """With parameters of the very types that fitted ones have: JAX compiles again for a number that came as a Python float."""
+    return jax.tree.map(lambda leaf: to_device(np.asarray(leaf)) if eqx.is_array(leaf) else leaf, prior)
+
+
 def _prior_of_some(
     data: Data, settings: Settings, varying: Bool[np.ndarray, " m"], kernel: AbstractKernel, scale: np.ndarray
 ) -> tuple[Prior, Gaussian]:
@@ -265,11 +272,16 @@ def _prior_of_some(
 
 
 def _box(X: Float[np.ndarray, "n d"], bounds: Float[np.ndarray, "2 d"] | None):
-    """The bounds; or the unit cube, which BoTorch's users work in, and at least the data."""
+    """The bounds and at least the data; by default the unit cube, which BoTorch's users work in.
+
+    A column without any row in the unit interval has other units: its box is the range of the data, 1 wide if that is a point.
+    """
+    lower, upper = X.min(axis=0), X.max(axis=0)
     if bounds is None:
-        bounds = np.stack([np.zeros(X.shape[1]), np.ones(X.shape[1])]).astype(X.dtype)
-    return np.minimum(bounds[0], X.min(axis=0)), np.maximum(bounds[1], X.max(axis=0))
+        elsewhere, alone = (lower > 1) | (upper < 0), 0.5 * (lower == upper)
+        bounds = np.where(elsewhere, [lower - alone, upper + alone], [np.zeros_like(lower), np.ones_like(lower)])
+    return np.minimum(bounds[0], lower).astype(X.dtype), np.maximum(bounds[1], upper).astype(X.dtype)
 
 
-def _repeat_first(values: np.ndarray, count: int) -> np.ndarray:
-    return np.concatenate([values, np.repeat(values[:1], count - values.shape[0], axis=0)])
+def _repeated(values: np.ndarray, count: int) -> np.ndarray:
+    return np.resize(values, (count, *values.shape[1:]))

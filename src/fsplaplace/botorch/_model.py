@@ -25,12 +25,22 @@ from gpytorch.constraints import GreaterThan
 from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
 from linear_operator import to_linear_operator
+from linear_operator.utils.cholesky import psd_safe_cholesky
 from scipy.stats import chi2
 from torch import Tensor
 
 from fsplaplace import io
 from fsplaplace.arguments import Range, checked
-from fsplaplace.botorch._checks import check_bounds, check_data, check_inputs, check_observations, check_size
+from fsplaplace.botorch._checks import (
+    check_bounds,
+    check_data,
+    check_inputs,
+    check_noise,
+    check_observations,
+    check_prior,
+    check_size,
+    check_transformed,
+)
 from fsplaplace.botorch._conditioning import Observed, moments, nothing_observed, observe
 from fsplaplace.botorch._features import Features, Process
 from fsplaplace.botorch._fit import Data, Settings, fit_surrogate, refit_with
@@ -62,7 +72,8 @@ class FSPModel(Model, FantasizeMixin):
         network: widths of the hidden layers.
         prior: given, it is not fitted; it lives in the units of transformed inputs and targets.
         noise: standard deviation of the noise in these units, if it is known.
-        bounds: (2, d), box of the transformed inputs that will be looked at; the unit cube by default, and at least the data.
+        bounds: (2, d), box of the transformed inputs that will be looked at; the unit cube by default, and at least the data. A
+            column of data that are all outside the unit interval has their range by default.
         steps: of training. None by default: the features of the network at its start match the prior, and the mean is the
             mode of the linear model on them.
         num_context: points besides the data at which the prior is enforced, at least: on faces and corners of the box, around
@@ -86,7 +97,7 @@ class FSPModel(Model, FantasizeMixin):
         train_Y: Tensor,
         train_Yvar: Tensor | None = None,
         input_transform: torch.nn.Module | None = None,
-        outcome_transform: OutcomeTransform | str | None = "standardize",
+        outcome_transform: OutcomeTransform | Literal["standardize"] | None = "standardize",
         *,
         kernel: str | AbstractKernel = "matern52",
         network: Sequence[int] = (400,),
@@ -94,7 +105,7 @@ class FSPModel(Model, FantasizeMixin):
         noise: float | None = None,
         bounds: Tensor | None = None,
         steps: int = 0,
-        num_context: int = 400,
+        num_context: int = 384,
         seed: int = 0,
         last: "FSPModel | None" = None,
     ):
@@ -103,6 +114,7 @@ class FSPModel(Model, FantasizeMixin):
         with torch.no_grad():
             inputs = self.transform_inputs(train_X, input_transform)
         check_bounds(bounds, inputs.shape[-1])
+        check_prior(prior, train_Y.shape[-1])
         if outcome_transform == "standardize":
             outcome_transform = Standardize(m=train_Y.shape[-1])
         targets, variance = train_Y, train_Yvar
@@ -111,6 +123,7 @@ class FSPModel(Model, FantasizeMixin):
             targets, variance = outcome_transform(Y=train_Y, Yvar=train_Yvar, X=inputs)
             outcome_transform.eval()
             self.outcome_transform = outcome_transform
+        check_transformed(inputs, targets, variance, before=train_Y, bounds=bounds)
         if input_transform is not None:
             self.input_transform = input_transform
         settings = Settings(
@@ -206,6 +219,8 @@ class FSPModel(Model, FantasizeMixin):
         self.eval()
         check_inputs(X, self.train_inputs[0])
         inputs = self.transform_inputs(X)
+        if isinstance(observation_noise, Tensor):
+            check_noise(observation_noise, inputs, self.num_outputs)
         distribution = self._distribution(inputs, observation_noise)
         found: Posterior = GPyTorchPosterior(distribution=distribution)
         if hasattr(self, "outcome_transform"):
@@ -228,6 +243,8 @@ class FSPModel(Model, FantasizeMixin):
         check_inputs(X, self.train_inputs[0])
         check_observations(X, Y, self.num_outputs)
         inputs = self.transform_inputs(X)
+        if noise is not None:
+            check_noise(noise, inputs, self.num_outputs)
         if hasattr(self, "outcome_transform"):
             Y, _ = self.outcome_transform(Y=Y, X=inputs)
         process, before = self.process_at(inputs), self.known()
@@ -303,7 +320,7 @@ class FSPModel(Model, FantasizeMixin):
                 targets, noise = self.outcome_transform(Y=Y, Yvar=Yvar, X=inputs)
             known = moments(self.process_at(inputs), self.known(), inputs, missed_as_noise=self._missed_as_noise)
             variance = self._noise_of(True if noise is None else noise, self.process_at(inputs)).flatten(-2)
-            lower = torch.linalg.cholesky(known.covariance + torch.diag_embed(variance))
+            lower = psd_safe_cholesky(known.covariance + torch.diag_embed(variance))
             residual = (targets - known.mean).flatten(-2)[:, None]
             surprise = torch.linalg.solve_triangular(lower, residual, upper=False).square().sum()
         smallest, largest = chi2.interval(_USUAL, residual.shape[0])

@@ -47,6 +47,7 @@ def results_table(result: dict[str, Any]) -> Table:
     """Mean and standard error of the scores; the paper's in brackets."""
     shown = {name: found for name, found in result["scores"].items() if not name.endswith("_standardised")}
     table = Table("task", "method", *(heading for heading, _, _ in shown.values()), title=result["title"])
+    medians = experiments.get(result["name"]).medians
     paper = {(p["task"], p["method"], p["score"]): p["mean"] for p in result["published"]}
     for row in result["summary"]:
         counterpart = result["counterparts"].get(row["method"])
@@ -56,6 +57,7 @@ def results_table(result: dict[str, Any]) -> Table:
             text = "-" if found is None else form.format(found["mean"])
             if found is not None and found["seeds"] > 1:
                 text += f" ± {form.format(found['error'])}"
+                text += f", median {form.format(found['median'])}" if name in medians else ""
             printed = paper.get((row["task"], counterpart, name))
             cells.append(text if printed is None else f"{text} [{form.format(printed)}]")
         table.add_row(row["task"], row["method"], *cells)

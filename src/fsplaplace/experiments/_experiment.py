@@ -2,6 +2,7 @@
 
 import abc
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
@@ -72,6 +73,7 @@ class Experiment(abc.ABC):
         title, place: what it is, and where in the paper.
         presets: settings of "quick" (a minute), "cpu" (minutes on two cores) and "paper" (the authors').
         scores: score -> (heading, how to write it, "lower", "higher" or "" for the better direction).
+        medians: scores whose median over seeds is printed beside the mean: a few bad seeds decide the mean.
         counterparts: our row -> the method of the paper's table it is compared with.
         published: the paper's numbers.
         notes: what is not comparable, and why.
@@ -85,6 +87,7 @@ class Experiment(abc.ABC):
     place: ClassVar[str]
     presets: ClassVar[dict[str, dict[str, Any]]]
     scores: ClassVar[dict[str, tuple[str, str, str]]]
+    medians: ClassVar[tuple[str, ...]] = ()
     counterparts: ClassVar[dict[str, str]] = {}
     published: ClassVar[tuple[Published, ...]] = ()
     notes: ClassVar[tuple[str, ...]] = ()
@@ -110,25 +113,30 @@ class Experiment(abc.ABC):
 
 
 class Summary:
-    """Mean and standard error over seeds of every score of every row."""
+    """Mean, standard error and median over seeds of every score of every row."""
 
     def __init__(self, rows: Sequence[Mapping[str, Any]]):
         self.entries: dict[tuple[str, str], dict[str, tuple[float, float, int]]] = {}
+        self._values: dict[tuple[str, str], dict[str, list[float]]] = {}
         groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
         for row in rows:
             groups.setdefault((row["task"], row["method"]), []).append(row)
         for where, members in groups.items():
             names = dict.fromkeys(name for member in members for name in member["scores"])
-            self.entries[where] = {
-                name: _mean_and_error(
-                    [member["scores"][name] for member in members if member["scores"].get(name) is not None]
-                )
+            self._values[where] = {
+                name: [member["scores"][name] for member in members if member["scores"].get(name) is not None]
                 for name in names
             }
+            self.entries[where] = {name: _mean_and_error(values) for name, values in self._values[where].items()}
 
     def mean(self, task: str, method: str, score: str) -> float:
         """Mean over seeds; NaN where there is no such row or score."""
         return self.entries.get((task, method), {}).get(score, (math.nan, math.nan, 0))[0]
+
+    def median(self, task: str, method: str, score: str) -> float:
+        """Median over seeds; NaN where there is no such row or score."""
+        values = self._values.get((task, method), {}).get(score)
+        return statistics.median(values) if values else math.nan
 
     def as_rows(self) -> list[dict[str, Any]]:
         """For JSON: one dictionary per row of the table."""
@@ -137,7 +145,7 @@ class Summary:
                 "task": task,
                 "method": method,
                 "scores": {
-                    name: {"mean": mean, "error": error, "seeds": count}
+                    name: {"mean": mean, "error": error, "median": self.median(task, method, name), "seeds": count}
                     for name, (mean, error, count) in scores.items()
                     if count
                 },

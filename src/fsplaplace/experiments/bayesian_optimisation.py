@@ -4,6 +4,8 @@ import math
 from collections.abc import Mapping
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
 from fsplaplace.experiments import _figures
 from fsplaplace.experiments._experiment import Cell, Experiment, Outcome, Row, Summary
@@ -17,6 +19,10 @@ _COLOURS = {OURS: _figures.RED, AUTHORS: "#E69F00", GP: _figures.BLUE, GAMMA_GP:
 _OTHER_COLOURS = ("#009E73", "#8C564B", "#CC79A7", "black")
 # Below this share of a problem's largest regret no difference is drawn: the optimum is found.
 _FOUND = 1e-4
+# An axis of at most this ratio has numbers between powers of ten, too.
+_SHORT = 30.0
+# The median regret that is wanted of ours on Branin.
+_WANTED_ON_BRANIN = 0.01
 
 
 class BayesianOptimisation(Experiment):
@@ -45,6 +51,7 @@ class BayesianOptimisation(Experiment):
         "median_seconds": ("CPU seconds per iteration (median)", "{:.2f}", "lower"),
         "seconds": ("CPU seconds per iteration (mean, with compilation)", "{:.2f}", "lower"),
     }
+    medians = ("regret", "best")
     untrained = _FIRST
     counterparts = {name: name for name in SURROGATES}  # noqa: RUF012
     notes = (
@@ -95,10 +102,21 @@ class BayesianOptimisation(Experiment):
         }  # fmt: skip
         return Outcome((Row(cell.method, scores),), {}, curves)
 
+    difference = (
+        "PDE: the paper's surrogate is ahead of the Gaussian process there, ours is level with it. Two or three of ten seeds of either "
+        "process and of ours end at one local maximum (-0.052), which decides the mean. BNN draw: ours is ahead of both processes; VBLL, "
+        "a network of several layers as the function is one, finds more on its two seeds (regret 2.9, ours on the same two 5.3). "
+        "Seconds: 2 to 5 times those of the Gaussian process, at most 3 were wanted: half of an iteration is linear algebra of at "
+        "least 512 context points, and the process has at most 210 rows. These seconds are of two to five searches at a time on two "
+        "cores."
+    )
+
     captions = {  # noqa: RUF012
         "running-best": "Distance of the running best from the optimum (PDE: the running best itself) against the number of "
         "evaluations after the initial ones, mean and standard error over seeds (their number is in brackets). A regret "
-        "below 1/10,000 of the largest leaves the panel: the optimum is found.",
+        "below 1/10,000 of the largest leaves the panel: the optimum is found. Where a band reaches the bottom, the mean is not "
+        "larger than its standard error: all seeds but one have found the optimum. Curves of fewer seeds start elsewhere, at the mean "
+        "over their own initial points.",
     }
 
     def figures(self, outcomes, settings):
@@ -118,10 +136,16 @@ class BayesianOptimisation(Experiment):
         paper = [task for task in tasks if (task, AUTHORS) in summary.entries]
         worse = [task for task in paper if _compared(summary, task, (AUTHORS,)) < -1]
         listed = "; ".join(f"{task} {_values(summary, task)}" for task in tasks)
+        branin = summary.median("Branin", OURS, "regret")
+        median = (
+            ""
+            if math.isnan(branin)
+            else f" Branin: median regret {branin:.2g}, at most {_WANTED_ON_BRANIN:g} was wanted."
+        )
         return (
             f"FSP-Laplace against the better of two Gaussian processes, by more than one standard error: ahead on {_names(ahead)}, "
             f"behind on {_names(behind)} of {len(tasks)} problems; behind the paper's settings on {_names(worse)} of {len(paper)} "
-            f"({listed})."
+            f"({listed}).{median}"
         )
 
 
@@ -146,7 +170,7 @@ def _compared(summary: Summary, task: str, others: tuple[str, ...]) -> float:
     return (mean - other_mean) / max(both, 1e-12)
 
 
-def _draw(axis, task: str, outcomes: Mapping[Cell, Outcome]) -> None:
+def _draw(axis: Axes, task: str, outcomes: Mapping[Cell, Outcome]) -> None:
     """One panel: a line with a band for each surrogate."""
     others = (method for method in SURROGATES if method not in _COLOURS)
     colours = _COLOURS | dict(zip(others, _OTHER_COLOURS, strict=True))
@@ -165,10 +189,21 @@ def _draw(axis, task: str, outcomes: Mapping[Cell, Outcome]) -> None:
             count, mean, color=colour, lw=1.6 if method == OURS else 0.9, label=f"{method} ({len(runs)})", zorder=3
         )
         axis.fill_between(count, mean - error, mean + error, color=colour, alpha=0.15, lw=0)
-        axis.set(ylabel="best value") if optimum is None else axis.set(ylabel="regret", yscale="log")
+        axis.set(ylabel="best value") if optimum is None else axis.set(ylabel="simple regret", yscale="log")
     if axis.get_yscale() == "log":
         axis.set_ylim(bottom=max(_FOUND * largest, axis.get_ylim()[0]))
-    axis.set(title=task, xlabel="evaluations")
+        _plain_numbers(axis)
+    axis.set_title(task, fontsize=9)
+    axis.set_xlabel("evaluations after the initial ones")
+
+
+def _plain_numbers(axis: Axes) -> None:
+    """Numbers as they are read, 0.01 and not a power; 2 and 5 between powers of ten if there are few of those."""
+    bottom, top = axis.get_ylim()
+    numbers = StrMethodFormatter("{x:g}")
+    axis.yaxis.set_major_formatter(numbers)
+    axis.yaxis.set_minor_locator(LogLocator(subs=(2, 5)))
+    axis.yaxis.set_minor_formatter(numbers if top < _SHORT * bottom else NullFormatter())
 
 
 EXPERIMENT = BayesianOptimisation()

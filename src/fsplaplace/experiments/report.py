@@ -104,7 +104,8 @@ def _page(presets: list[dict[str, Any]], directory: Path, pages: Path) -> str:
     parts = [f"# {_text(first['title'])}", f"{_text(first['place'])}."]
     parts.append("\n".join(f"- {_budget(result)}: {_text(_verdict(result))}" for result in presets))
     if first["published"]:
-        parts += ["## The paper's numbers, ours below them", _paper_tables(presets), *_difference(first["name"])]
+        parts += ["## The paper's numbers, ours below them", _paper_tables(presets)]
+    parts += _difference(first["name"])
     parts += ["## All scores", _KEY]
     for task in dict.fromkeys(row["task"] for result in presets for row in result["summary"]):
         parts += [f"### {_text(task)}", _score_table(presets, task)]
@@ -182,9 +183,15 @@ def _score_table(presets: list[dict[str, Any]], task: str) -> str:
         if any(name in row["scores"] for _, row in rows) and (not name.endswith("_standardised") or name in printed)
     ]
     best = {name: _best([row for _, row in rows], name, scores[name][2]) for name in shown}
+    experiment = presets[0]["name"]
+    medians = get(experiment).medians if experiment in names() else ()
     lines = [["method", *(f"{_text(scores[name][0])}{_arrow(scores[name][2])}" for name in shown)]]
     for result, row in rows:
-        cells = [_number(row, name, scores[name][1], best[name]) for name in shown]
+        cells = [
+            _number(row, name, scores[name][1], best[name])
+            + (_median(row, name, scores[name][1]) if name in medians else "")
+            for name in shown
+        ]
         lines.append([f"{_text(row['method'])}{_steps(result, row['method'])}", *cells])
     return _table(lines)
 
@@ -196,6 +203,12 @@ def _number(row: dict[str, Any], name: str, form: str, best: float | None = None
     error = f" ± {_plain(found['error'], form)}" if found["seeds"] > 1 else ""
     text = f"{_plain(found['mean'], form)}{error}"
     return f"**{text}**" if found["mean"] == best else text
+
+
+def _median(row: dict[str, Any], name: str, form: str) -> str:
+    """Of several seeds; results of older versions have none."""
+    found = row["scores"].get(name, {})
+    return f", median {_plain(found['median'], form)}" if "median" in found and found["seeds"] > 1 else ""
 
 
 def _printed(printed: dict[str, Any] | None, form: str) -> str:
