@@ -1,5 +1,6 @@
 """Observations through operators, against the exact Gaussian process with the kernel's derivatives in closed form."""
 
+import warnings
 from math import prod
 from typing import NamedTuple
 
@@ -434,6 +435,21 @@ def test_a_derivative_far_outside_the_region_is_the_priors_and_an_integral_withi
     np.testing.assert_allclose(slope.mean, 0.0, atol=1e-3)
     within = ops.integral(-0.5, 0.5, nodes=12)
     np.testing.assert_allclose(posterior.predict([[9.0]], of=within).std, posterior.predict([[0.0]], of=within).std)
+
+
+def test_conditioning_on_what_lies_outside_the_region_is_said(small):
+    model, prior = small
+    posterior = fsp.laplace(model, prior, Gaussian(0.1), X2, Y2 / 4, context_points=POINTS)
+    moving = ops.average(lambda x: x - 0.3, lambda x: x + 0.3)
+    with pytest.warns(
+        UserWarning, match=r"condition: partial\(0\): 1 of 2 inputs lie, or reach, outside the context region"
+    ):
+        posterior.condition([[0.0], [3.0]], [0.0, 0.0], Gaussian(0.1), of=ops.partial(0))
+    with pytest.warns(UserWarning, match=r"condition: average: 1 of 3 inputs lie, or reach, outside"):
+        posterior.condition([[0.0], [1.5], [1.9]], np.zeros(3), Gaussian(0.1), of=moving)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        posterior.condition([[0.0], [1.5]], np.zeros(2), Gaussian(0.5), of=moving)
 
 
 def test_differences_of_samples_are_their_slopes_and_the_white_noise_that_is_stated(dtype):
