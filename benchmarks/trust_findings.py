@@ -105,7 +105,7 @@ PROPERTIES: tuple[tuple[str, str, str], ...] = (
     ("float32 against float64", "test_properties.py", "test_float32_agrees_with_float64"),
     ("save and load are the identity", "test_properties.py", "test_a_posterior_with_other_numbers_is_loaded_bit_by_bit"),
     ("moments of samples", "test_properties.py", "test_samples_have_the_posterior_s_moments"),
-    ("other likelihoods, networks and sizes", "test_properties.py", "test_other_likelihoods_and_sizes_stay_below_the_prior"),
+    ("other likelihoods, networks and sizes", "test_properties.py", "test_other_likelihoods_networks_and_sizes_stay_below_the_prior"),
 )  # fmt: skip
 
 
