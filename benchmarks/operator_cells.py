@@ -21,6 +21,8 @@ from fsplaplace.operators import Operator
 # Noise of an observation, relative to the prior's standard deviation of what is observed.
 NOISE = 0.1
 HALF_WIDTH = 0.25
+# Over which samples are compared.
+DISTANCES = (0.002, 0.02)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -215,6 +217,38 @@ def conditioning(dtype: str, *, rank: int, sequence: int) -> dict:
             ),
             **_seconds(half, jnp.asarray(X[30:]), jnp.asarray(y[30:])),
         }
+
+
+def slopes_of_samples(dtype: str, *, draws: int = 50) -> dict:
+    """Differences of function samples over two distances beside the slopes of the same functions, and the noise that is stated."""
+    generator, key = np.random.default_rng(0), jr.key(3)
+    X = generator.uniform(-2, 2, (30, 1))
+    y = np.sin(2 * X[:, 0]) + 0.1 * generator.normal(size=30)
+    x, row = np.linspace(-1.9, 1.9, 200)[:, None], {}
+    with jax.enable_x64(dtype == "float64"):
+        prior = fsp.Prior(RBF(lengthscale=0.5))
+        model = fsp.as_model(fsp.mlp([50, 50], prior=prior, context=fsp.context.Uniform([-2.0], [2.0]), key=jr.key(0)))
+        points = np.linspace(-2, 2, 120)[:, None]
+        posterior = fsp.laplace(model, prior, Gaussian(0.1), X, y, context_points=points)
+        slopes, stated = (
+            np.asarray(values, np.float64)
+            for values in (
+                posterior.sample(x, key=key, num_samples=draws, of=operators.partial(0)),
+                posterior.predict(x, of=operators.partial(0)).unexplained,
+            )
+        )
+        for distance in DISTANCES:
+            ends = [(x + side * distance / 2).astype(dtype) for side in (-1, 1)]
+            low, high = (np.asarray(posterior.sample(end, key=key, num_samples=draws), np.float64) for end in ends)
+            apart = (ends[1] - ends[0]).astype(np.float64)
+            missed = sum(np.asarray(posterior.predict(end).unexplained, np.float64) for end in ends)
+            off, noise = (high - low) / apart - slopes, np.sqrt(missed / apart**2 + stated)
+            row |= {
+                f"off, {distance}": rms(off, 0.0),
+                f"largest, {distance}": float(np.max(np.abs(off))),
+                f"stated, {distance}": rms(noise, 0.0),
+            }
+    return row | {"slopes": rms(slopes, 0.0)}
 
 
 def _difference(one: fsp.Posterior, other: fsp.Posterior, x: np.ndarray) -> float:

@@ -168,7 +168,12 @@ def tables(rows: list[dict[str, Any]]) -> str:
             parts += ["", write(records[name])]
     if "sizes" in records or "tables" in records:
         parts += ["", _sizes_table(records)]
-    parts += ["", "## Each finding and its test\n", markdown_table(["found", "test"], [[what, f"`tests/{file}::{test}`"] for what, file, test in trust_findings.FINDINGS])]  # fmt: skip
+    for heading, listed in (
+        ("Each finding and its test", trust_findings.FINDINGS),
+        ("Each property and its test", trust_findings.PROPERTIES),
+    ):
+        body = [[what, f"`tests/{file}::{test}`"] for what, file, test in listed]
+        parts += ["", f"## {heading}\n", markdown_table([heading.split()[1], "test"], body)]
     if calls:
         parts += ["", "## Each callable: clear/documented/obscure/silent\n", _callables_table(calls)]
     return "\n".join(parts)

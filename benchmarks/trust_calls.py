@@ -24,7 +24,7 @@ from trust_values import WRONG, Case, documented, is_estimator, right_arguments,
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 LIMIT_SECONDS = 10
-CASES_OF_A_PROCESS = 400
+CASES_OF_A_PROCESS = 1000
 LIMIT_BYTES = 8 * 2**30
 OUTCOMES = ("clear", "documented", "obscure", "silent", "crash", "hang")
 ROOMS = (

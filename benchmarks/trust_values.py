@@ -42,6 +42,14 @@ def _masked():
     return np.ma.masked_array(np.ones((12, 1)), np.arange(12)[:, None] % 2 == 0)
 
 
+def _deleted():
+    import jax.numpy as jnp
+
+    array = jnp.ones((12, 1))
+    array.delete()
+    return array
+
+
 def _keys():
     import jax
 
@@ -78,6 +86,8 @@ WRONG: dict[str, dict[str, Callable[[], Any]]] = {
     "array": {
         "None": lambda: None, "text": lambda: "a", "dict": lambda: {}, "ragged list": lambda: [[1.0], [1.0, 2.0]],
         "function": lambda: len, "torch with gradient": _torch_with_gradient, "bfloat16": _half_precision, "masked": _masked,
+        "set": lambda: {1.0}, "generator": lambda: (float(number) for number in range(12)), "bytearray": lambda: bytearray(b"abc"),
+        "deleted": _deleted,
         **{name: (lambda make=make: make(__import__("numpy"))) for name, make in _NUMPY.items()},
     },
     # What no list of batches and no function is either.

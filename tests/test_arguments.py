@@ -56,11 +56,34 @@ def test_an_annotation_says_what_is_accepted(annotation, right, wrong):
             "X is a structured array with the fields 'a', 'b'; pass its columns as one array",
         ),
         (jnp.ones(3, jnp.bfloat16), "X has dtype bfloat16; pass float32 or float64"),
+        (jnp.ones(3, jnp.int4), "X has dtype int4; pass float32 or float64"),
+        (bytearray(b"abc"), "X is a bytearray; pass numbers"),
+        (np.ndarray, "X is the class ndarray; pass numbers"),
+        (jr.key(0), "X is a PRNGKeyArray that NumPy cannot read"),
     ],
 )
 def test_arrays_that_would_lose_something_are_refused(value, message):
     with pytest.raises((TypeError, ValueError), match=rf"function: {message}"):
         function(value, key=0)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [np.arange(3.0, dtype=">f8"), np.arange(3, dtype=">i4"), np.arange(3, dtype=np.longdouble), memoryview(np.arange(3.0))],
+    ids=["big-endian floats", "big-endian integers", "eighty bits", "a view of memory"],
+)  # fmt: skip
+def test_numbers_that_jax_cannot_read_as_they_are_come_in_as_it_can(values):
+    np.testing.assert_array_equal(jnp.asarray(function(values, key=0)[0]), [0.0, 1.0, 2.0])
+
+
+def test_whole_numbers_beyond_32_bits_are_not_cut():
+    """JAX would keep the last 32 bits of them: scores of other numbers."""
+    whole = np.array([2**33, 2**33 + 2**31, 2**34])
+    rough = whole + 1e9 * np.array([1.0, -1.0, 1.0])
+    np.testing.assert_allclose(fsp.metrics.rmse(whole, rough), 1e9, rtol=1e-4)
+    np.testing.assert_allclose(fsp.metrics.rmse(whole.astype(np.uint64), rough), 1e9, rtol=1e-4)
+    np.testing.assert_array_equal(fsp.metrics.auroc(np.array([2**33]), np.array([2**33 + 2**32])), 1.0)
+    np.testing.assert_allclose(fsp.context.Data(whole[:, None]).sample(3, key=0).sum(), whole.sum(), rtol=1e-6)
 
 
 def test_a_torch_tensor_with_gradient_is_refused_by_name():

@@ -352,3 +352,11 @@ def test_what_would_give_a_meaningless_result_is_refused_with_a_sentence(case):
     call, message = MEANINGLESS[case]
     with pytest.raises((ValueError, TypeError, OSError), match=message):
         call()
+
+
+@pytest.mark.parametrize("call", [lambda w, x: 0 * x, lambda w, x: 0 * x @ w], ids=["no weights", "weights times zero"])
+def test_a_network_that_ignores_its_weights_has_the_prior_s_variance_and_is_not_to_be_used(call):
+    """It has no features, so that nothing is known: certainty would be the worst answer."""
+    with pytest.warns(fsp.VerdictWarning, match="do not use"):
+        posterior = laplace(model=own_network(call))
+    np.testing.assert_allclose(posterior.predict(POINTS).variance, 1.0, rtol=1e-5)

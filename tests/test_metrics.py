@@ -372,6 +372,25 @@ def test_labels_that_name_no_class_are_refused(labels, message):
         metrics.expected_log_likelihood_from_logits(np.array(labels), np.zeros((3, 2, 4)))
 
 
+@pytest.mark.parametrize(
+    "metric",
+    [
+        metrics.accuracy,
+        metrics.brier_score,
+        metrics.expected_calibration_error,
+        metrics.log_predictive_density_from_probabilities,
+        lambda _, probabilities: metrics.predictive_entropy(probabilities),
+    ],
+)
+@pytest.mark.parametrize("values", [[[2.0, -1.0], [0.0, 3.0]], [[0.5, 0.4], [0.5, 0.5]], [[50.0, 50.0], [90.0, 10.0]]])
+def test_what_are_no_probabilities_is_refused(metric, values):
+    """Logits, rows that lack a class, percentages."""
+    with pytest.raises(
+        ValueError, match=r"probabilities run from .*, and their rows add up to .*, not to 1; pass prob"
+    ):
+        metric([0, 1], np.array(values))
+
+
 def test_no_bins_are_refused():
     with pytest.raises(ValueError, match="num_bins is 0"):
         metrics.expected_calibration_error(np.array([0]), np.ones((1, 2)), num_bins=0)

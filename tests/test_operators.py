@@ -147,11 +147,25 @@ def test_nodes_follow_the_length_scale():
         (lambda: ops.average(0.0, 1.0, nodes=0), "nodes is 0"),
         (lambda: ops.combination([np.nan]), "finite"),
         (lambda: ops.output(), "one or more"),
+        (lambda: ops.value * np.nan, "the factor of value is nan; pass finite numbers"),
+        (lambda: ops.value * None, "the factor of value is None; pass numbers, a function of x or an operator"),
+        (lambda: ops.value / 0, "the divisor of value is zero"),
+        (
+            lambda: ops.value / ops.partial(0),
+            r"the divisor of value is the operator partial\(0\); multiply by divisor.map",
+        ),
     ],
 )
 def test_bad_arguments_are_refused(make, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((TypeError, ValueError), match=message):
         make()
+
+
+def test_an_array_times_an_operator_is_one_operator():
+    weights = np.array([2.0, -1.0])
+    left, right = at_points((weights * ops.value)(waves(0)), (ops.value * weights)(waves(0)))
+    np.testing.assert_array_equal(left, right)
+    np.testing.assert_allclose(left, at_points(waves(0))[0] * weights, rtol=1e-6)
 
 
 def broken(f):
@@ -166,6 +180,10 @@ def on_batches(f):
     return lambda x: f(jnp.stack([x, x]))
 
 
+def drawn(f):
+    return lambda x: f(x) + np.random.default_rng().normal()
+
+
 def by_numpy(f):
     return lambda x: np.asarray(f(x)) * 2
 
@@ -177,6 +195,9 @@ def by_numpy(f):
         (ops.nonlinear(rounded, order=0), "rounded.*does not depend on the weights"),
         (on_batches, "on_batches"),
         (by_numpy, "by_numpy"),
+        (drawn, "drawn gives other values for the same function each time"),
+        (lambda f: lambda x: f(x) > 0, "lambda> gives 2 values of dtype bool at each input; make it return one array"),
+        (lambda f: lambda x: f(x)[:0], "lambda> gives 0 values"),
         (lambda f: f(0.0), "lambda"),
         (ops.linear(lambda f: lambda x: f(x) ** 2, name="square"), "square is said to be linear"),
         (ops.partial(2), "column 2 of an input with 2"),

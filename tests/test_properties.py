@@ -28,14 +28,14 @@ problems = st.tuples(
 )  # fmt: skip
 
 
-def made(problem):
+def made(problem, hidden=(8,)):
     """Network, prior, noise and data of a problem."""
     seed, kernel, length, size, noise = problem
     generator = np.random.default_rng(seed)
     X = generator.uniform(-1, 1, (ROWS, 1))
     y = np.sqrt(size) * generator.normal(size=ROWS)
     prior = fsp.Prior(kernel(lengthscale=length, variance=size))
-    network = fsp.mlp([8], prior=prior, context=fsp.context.Uniform([-1.5], [1.5]), key=seed % 1000)
+    network = fsp.mlp(list(hidden), prior=prior, context=fsp.context.Uniform([-1.5], [1.5]), key=seed % 1000)
     return fsp.as_model(network), prior, noise * np.sqrt(size), X, y
 
 
@@ -163,9 +163,12 @@ def test_float32_agrees_with_float64(problem):
 
 @pytest.mark.slow
 @FEW
-@given(problem=problems, rows=st.sampled_from([1, 7]), likelihood=st.sampled_from(["bernoulli", "poisson"]))
-def test_other_likelihoods_and_sizes_stay_below_the_prior(problem, rows, likelihood):
-    model, prior, _, X, y = made(problem)
+@given(
+    problem=problems, rows=st.sampled_from([1, 7]), likelihood=st.sampled_from(["bernoulli", "poisson"]),
+    hidden=st.sampled_from([(3,), (8, 5)]),
+)  # fmt: skip
+def test_other_likelihoods_networks_and_sizes_stay_below_the_prior(problem, rows, likelihood, hidden):
+    model, prior, _, X, y = made(problem, hidden)
     chosen = {"bernoulli": fsp.likelihoods.Bernoulli(), "poisson": fsp.likelihoods.Poisson()}[likelihood]
     posterior = fsp.laplace(
         model,

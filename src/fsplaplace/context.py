@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from numpy.typing import ArrayLike
 from scipy.spatial import KDTree
 
-from fsplaplace.arguments import check_finite, check_numbers, checked, warn_if_bytes
+from fsplaplace.arguments import check_finite, check_numbers, checked, described, warn_if_bytes
 from fsplaplace.host import check_fits, host_generator, to_device
 
 
@@ -35,7 +35,7 @@ class Sampler(eqx.Module):
                 f"is an array of shape {np.shape(value)}; pass a sampler: fsplaplace.context.Data(points) for these points, or "
                 "fsplaplace.context.around(X) for the region of the data"
             )
-        return f"is a {type(value).__name__}; pass a sampler, for instance fsplaplace.context.around(X)"
+        return f"is {described(value)}; pass a sampler, for instance fsplaplace.context.around(X)"
 
     @abc.abstractmethod
     def sample(self, num_points: int, *, key: PRNGKeyArray) -> Float[Array, "m d"]:

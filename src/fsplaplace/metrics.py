@@ -20,6 +20,9 @@ from scipy.special import ndtri
 
 from fsplaplace.arguments import checked
 
+# How far rounding may take probabilities from adding up to one.
+_ROUNDED = 1e-3
+
 # --- Gaussian regression ------------------------------------------------------------------------------------
 
 
@@ -210,7 +213,7 @@ def log_predictive_density_from_probabilities(
         >>> round(float(fsp.metrics.log_predictive_density_from_probabilities([1], [[0.5, 0.5]])), 4)
         -0.6931
     """
-    return _average(jnp.log(_label_entries(labels, _class_array("probabilities", probabilities, 2))), per_point)
+    return _average(jnp.log(_label_entries(labels, _probabilities(probabilities))), per_point)
 
 
 @checked(traceable=True)
@@ -232,7 +235,7 @@ def accuracy(labels: ArrayLike, probabilities: ArrayLike) -> Float[Array, ""]:
         >>> float(fsp.metrics.accuracy([0, 1], [[0.9, 0.1], [0.6, 0.4]]))
         0.5
     """
-    probabilities = _class_array("probabilities", probabilities, 2)
+    probabilities = _probabilities(probabilities)
     return jnp.mean(_hits(_labels(labels, probabilities), probabilities))
 
 
@@ -247,7 +250,7 @@ def expected_calibration_error(labels: ArrayLike, probabilities: ArrayLike, *, n
         >>> round(float(fsp.metrics.expected_calibration_error([0, 1], [[0.8, 0.2], [0.2, 0.8]])), 2)
         0.2
     """
-    probabilities = _class_array("probabilities", probabilities, 2)
+    probabilities = _probabilities(probabilities)
     hits = _hits(_labels(labels, probabilities), probabilities)
     confidence = probabilities.max(axis=-1)
     # Inner edges only: a confidence that rounding put above 1 still falls into the last bin.
@@ -265,7 +268,7 @@ def brier_score(labels: ArrayLike, probabilities: ArrayLike) -> Float[Array, ""]
         >>> float(fsp.metrics.brier_score([0], [[0.5, 0.5]]))
         0.5
     """
-    probabilities = _class_array("probabilities", probabilities, 2)
+    probabilities = _probabilities(probabilities)
     at_label = _label_entries(labels, probabilities)
     return jnp.mean((probabilities**2).sum(axis=-1) - at_label**2 + (1 - at_label) ** 2)
 
@@ -278,7 +281,7 @@ def predictive_entropy(probabilities: ArrayLike) -> Float[Array, " n"]:
         >>> round(float(fsp.metrics.predictive_entropy([[0.5, 0.5]])[0]), 4)
         0.6931
     """
-    return entr(_class_array("probabilities", probabilities, 2)).sum(axis=-1)
+    return entr(_probabilities(probabilities)).sum(axis=-1)
 
 
 @checked(traceable=True)
@@ -415,6 +418,20 @@ def _class_array(name: str, value: ArrayLike, ndim: int) -> Array:
     if array.size == 0:
         raise ValueError(f"{name} has shape {array.shape}, which is empty; pass {wanted} with at least one point")
     return array.astype(jnp.result_type(float, array))
+
+
+def _probabilities(values: ArrayLike) -> Array:
+    array = _class_array("probabilities", values, 2)
+    if isinstance(array, Tracer):
+        return array
+    # NaN compares as false, and stays.
+    total = array.sum(axis=-1)
+    if jnp.any(array < -_ROUNDED) or jnp.any(jnp.abs(total - 1) > _ROUNDED):
+        raise ValueError(
+            f"probabilities run from {array.min():.3g} to {array.max():.3g}, and their rows add up to {total.min():.3g} to "
+            f"{total.max():.3g}, not to 1; pass probabilities (softmax of logits)"
+        )
+    return array
 
 
 def _labels(labels: ArrayLike, classes: Float[Array, "*s n c"]) -> Int[Array, " n"]:

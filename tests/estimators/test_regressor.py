@@ -172,6 +172,18 @@ def test_options_that_do_not_exist_are_named(data, options, message):
         FSPRegressor(**{**_SMALL, "fit_prior": False, **options}).fit(*data)
 
 
+def test_what_another_library_says_of_its_own_arrays_is_said_with_the_argument(data, fitted):
+    """Whatever kind of error it is, and however long."""
+    gone = jax.numpy.ones((4, 1))
+    gone.delete()
+    with pytest.raises(TypeError, match="FSPRegressor: X: Array has been deleted"):
+        fitted.predict(gone)
+    X, _ = data
+    with pytest.raises(TypeError, match="FSPRegressor: X or y: ") as said:
+        FSPRegressor(**_SMALL).fit(X, eqx.nn.MLP(1, 1, 4, 9, key=jr.key(0)))
+    assert len(str(said.value)) < 1000
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("network", "rows"), [((8,), 200), ((20,), 300)])
 def test_a_network_too_small_for_its_prior_is_not_overconfident(network, rows):

@@ -87,13 +87,34 @@ def test_a_generator_is_refused_with_what_to_pass_instead():
             r"batch 1 has rows of shape \(3,\), but batch 0 has \(2,\)",
         ),
         (lambda: (np.zeros((5, 2)), np.zeros(4)), ValueError, "batch 1: .*4"),
-        (lambda: np.zeros((5, 2)), TypeError, r"batch 1 is a ndarray; pass pairs \(X, y\)"),
+        (
+            lambda: np.zeros((5, 2)),
+            TypeError,
+            r"X is a list whose batch 1 is a ndarray; pass pairs \(X, y\), or an array as X",
+        ),
     ],
 )
 def test_a_bad_batch_is_named(change, error, message):
     y = PROBLEMS["Gaussian"][2]
     with pytest.raises(error, match=message):
         posterior("Gaussian", [(X, y), change()])
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [({1.0, 2.0}, "a set whose batch 0 is a float"), ({"X": X}, "a dict whose batch 0 is a str")],
+    ids=["set", "dict"],
+)
+def test_what_is_neither_array_nor_batches_is_named(values, said):
+    with pytest.raises(TypeError, match=rf"X is {said}; pass pairs \(X, y\), or an array as X and its targets as y"):
+        posterior("Gaussian", values, PROBLEMS["Gaussian"][2])
+
+
+def test_a_view_of_memory_is_an_array():
+    y = PROBLEMS["Gaussian"][2]
+    np.testing.assert_array_equal(
+        posterior("Gaussian", memoryview(X), y).log_evidence, posterior("Gaussian", X, y).log_evidence
+    )
 
 
 def test_arrays_without_targets_and_empty_batches_are_refused():

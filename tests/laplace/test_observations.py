@@ -1,5 +1,6 @@
 """Observations through operators, against the exact Gaussian process with the kernel's derivatives in closed form."""
 
+import warnings
 from math import prod
 from typing import NamedTuple
 
@@ -434,6 +435,40 @@ def test_a_derivative_far_outside_the_region_is_the_priors_and_an_integral_withi
     np.testing.assert_allclose(slope.mean, 0.0, atol=1e-3)
     within = ops.integral(-0.5, 0.5, nodes=12)
     np.testing.assert_allclose(posterior.predict([[9.0]], of=within).std, posterior.predict([[0.0]], of=within).std)
+
+
+def test_conditioning_on_what_lies_outside_the_region_is_said(small):
+    model, prior = small
+    posterior = fsp.laplace(model, prior, Gaussian(0.1), X2, Y2 / 4, context_points=POINTS)
+    moving = ops.average(lambda x: x - 0.3, lambda x: x + 0.3)
+    with pytest.warns(
+        UserWarning, match=r"condition: partial\(0\): 1 of 2 inputs lie, or reach, outside the context region"
+    ):
+        posterior.condition([[0.0], [3.0]], [0.0, 0.0], Gaussian(0.1), of=ops.partial(0))
+    with pytest.warns(UserWarning, match=r"condition: average: 1 of 3 inputs lie, or reach, outside"):
+        posterior.condition([[0.0], [1.5], [1.9]], np.zeros(3), Gaussian(0.1), of=moving)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        posterior.condition([[0.0], [1.5]], np.zeros(2), Gaussian(0.5), of=moving)
+
+
+def test_differences_of_samples_are_their_slopes_and_the_white_noise_that_is_stated(dtype):
+    """In float32 and in float64: in units of that noise, what is between them is a standard normal."""
+    model, prior = network()
+    posterior = fsp.laplace(model, prior, Gaussian(0.1), X2, Y2 / 4, context_points=POINTS)
+    x, key, step = np.linspace(-1.9, 1.9, 200)[:, None], jr.key(3), 0.002
+    ends = [(x + shift).astype(dtype) for shift in (-step, step)]
+    low, high = (np.asarray(posterior.sample(end, key=key, num_samples=50), np.float64) for end in ends)
+    apart = (ends[1] - ends[0]).astype(np.float64)
+    off = (high - low) / apart - posterior.sample(x, key=key, num_samples=50, of=ops.partial(0))
+    values = sum(np.asarray(posterior.predict(end).unexplained, np.float64) for end in ends)
+    slopes = np.asarray(posterior.predict(x, of=ops.partial(0)).unexplained, np.float64)
+    variance = (values / apart**2 + slopes)[:, 0]
+    # A third derivative of 30 and a rounding of a few 1e-7 are at most 2e-4 of a difference over this distance.
+    noisy = variance > 1e-6
+    assert rmse(off[:, ~noisy], 0.0) < 0.001
+    in_units = off[:, noisy, 0] / np.sqrt(variance[noisy])
+    assert np.mean(in_units**2) == pytest.approx(1.0, abs=5 * np.sqrt(2 / in_units.size))
 
 
 def test_a_number_in_an_operator_may_be_traced(small):

@@ -18,3 +18,5 @@ from fsplaplace.arguments._keys import KeyLike as KeyLike
 from fsplaplace.arguments._keys import as_key as as_key
 from fsplaplace.arguments._ranges import RANGES as RANGES
 from fsplaplace.arguments._ranges import Range as Range
+from fsplaplace.arguments._words import described as described
+from fsplaplace.arguments._words import seen as seen

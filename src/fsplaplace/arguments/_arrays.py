@@ -5,12 +5,13 @@ import warnings
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from fsplaplace.arguments._words import seen
+from fsplaplace.arguments._words import described, seen
+
+_MOST_INTEGER = np.iinfo(np.int32).max
 
 
-def check_numbers(values: ArrayLike, argument: str, *, wanted: str = "numbers") -> np.ndarray:
+def check_numbers(values: Any, argument: str, *, wanted: str = "numbers") -> np.ndarray:
     """The values as an array of real numbers, or an error that names the argument; NaN and infinities pass."""
     array = check_readable(values, argument, wanted=wanted)
     if array.dtype.kind in "fiub":
@@ -25,6 +26,8 @@ def check_readable(values: Any, argument: str, *, wanted: str = "numbers") -> np
         raise ValueError(f"{argument} has masked values; fill them, or drop their rows")
     if _needs_gradient(values):
         raise TypeError(f"{argument} is a torch tensor that requires grad; pass its .detach()")
+    if isinstance(values, bytearray):
+        raise TypeError(f"{argument} is a bytearray; pass {wanted}, for instance numpy.frombuffer(...) of it")
     if hasattr(values, "toarray") and hasattr(values, "nnz"):
         raise TypeError(f"{argument} is a sparse {type(values).__name__}; pass its .toarray()")
     try:
@@ -32,20 +35,35 @@ def check_readable(values: Any, argument: str, *, wanted: str = "numbers") -> np
     except Exception as error:  # whatever a foreign type raises when it is asked for its numbers
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise TypeError(
-            f"{argument} is a {type(values).__name__} that NumPy cannot read ({reason}); pass {wanted}"
+            f"{argument} is {described(values)} that NumPy cannot read ({reason}); pass {wanted}"
         ) from error
-    if array.dtype.name == "bfloat16":
-        raise TypeError(f"{argument} has dtype bfloat16; pass float32 or float64")
     if array.dtype.names is not None:
         fields = ", ".join(map(repr, array.dtype.names))
         raise TypeError(
             f"{argument} is a structured array with the fields {fields}; pass its columns as one array of {wanted}"
         )
+    if array.dtype.kind == "V":  # numbers of few bits, which NumPy does not know
+        raise TypeError(f"{argument} has dtype {array.dtype}; pass float32 or float64")
     if array.dtype.kind in "mM":
         raise ValueError(
             f"{argument} has dtype {array.dtype}; pass {wanted}, for instance days since a date of your choice"
         )
     return array
+
+
+def as_jax_reads_it(values: Any, array: np.ndarray) -> Any:
+    """The values; or, as floats, what JAX refuses (bytes in another order, more of them than eight) or would cut to 32 bits.
+
+    Args:
+        values: as the caller gave them.
+        array: the same as NumPy reads them.
+    """
+    if isinstance(values, memoryview):
+        values = array
+    if array.dtype.kind in "iu" and array.dtype.itemsize == 8 and array.size:
+        return array.astype(np.float64) if array.max() > _MOST_INTEGER or array.min() < -_MOST_INTEGER else values
+    foreign = not array.dtype.isnative or array.dtype.itemsize > 8
+    return array.astype(np.float64 if array.dtype.kind == "f" else array.dtype.newbyteorder("=")) if foreign else values
 
 
 def warn_if_bytes(values: np.ndarray, argument: str) -> None:
@@ -61,7 +79,8 @@ def warn_if_bytes(values: np.ndarray, argument: str) -> None:
 def check_finite(values: np.ndarray, argument: str) -> None:
     """Refuse no values at all, NaN, infinities, and numbers whose squares float32 cannot hold."""
     if values.size == 0:
-        raise ValueError(f"{argument} has shape {values.shape}; pass at least one row")
+        wanted = "row" if 0 in values.shape[:1] else "column"
+        raise ValueError(f"{argument} has shape {values.shape}; pass at least one {wanted}")
     if not np.all(np.isfinite(values)):
         if values.ndim == 0:
             raise ValueError(f"{argument} is {values}; pass finite numbers")

@@ -16,7 +16,7 @@ import numpy as np
 from jax.core import Tracer
 from numpy.typing import ArrayLike
 
-from fsplaplace.arguments._arrays import check_finite, check_numbers
+from fsplaplace.arguments._arrays import as_jax_reads_it, check_finite, check_numbers
 from fsplaplace.arguments._keys import as_key
 from fsplaplace.arguments._ranges import RANGES, Range
 from fsplaplace.arguments._words import noun, other_class, seen
@@ -187,10 +187,9 @@ def _numbers(value: Any) -> Any:
     if isinstance(value, Tracer):
         return value
     try:
-        check_numbers(value, "")
+        return as_jax_reads_it(value, check_numbers(value, ""))
     except (TypeError, ValueError) as error:
         raise _Refused(str(error).strip(), type(error)) from error
-    return value
 
 
 def _whole(value: Any) -> int:

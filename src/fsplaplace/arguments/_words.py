@@ -14,7 +14,12 @@ def seen(value: Any) -> str:
     shape = getattr(value, "shape", None)
     if isinstance(shape, tuple):
         return f"an array of shape {shape} and dtype {getattr(value, 'dtype', 'unknown')}"
-    return repr(value) if isinstance(value, list | tuple) and len(repr(value)) < 60 else f"a {type_name(value)}"
+    return repr(value) if isinstance(value, list | tuple) and len(repr(value)) < 60 else described(value)
+
+
+def described(value: Any) -> str:
+    """A value by its type, with an article."""
+    return type_name(value) if isinstance(value, type) else _with_article(type_name(value))
 
 
 def type_name(value: Any) -> str:
@@ -31,4 +36,8 @@ def other_class(kind: Any, value: Any) -> str:
 def noun(kind: Any) -> str:
     if kind.__name__ == "AbstractKernel":
         return "a GPJax kernel"
-    return f"{'an' if kind.__name__[0] in 'AEIOU' else 'a'} {kind.__name__}"
+    return _with_article(kind.__name__)
+
+
+def _with_article(name: str) -> str:
+    return f"{'an' if name[0] in 'AEIOaeio' else 'a'} {name}"

@@ -325,10 +325,11 @@ class FSPEstimator(BaseEstimator):
         """scikit-learn's own checks; what NumPy says to them does not name an argument, so that it is put in front."""
         try:
             return validate_data(self, X, y, dtype=np.float64, **options)
-        except (TypeError, ValueError) as error:
-            kind = TypeError if isinstance(error, TypeError) else ValueError
+        except Exception as error:  # whatever a foreign type raises when it is asked for its numbers
+            kind = ValueError if isinstance(error, ValueError) else TypeError
             alone = isinstance(y, str) and y == "no_validation"
-            raise kind(f"{type(self).__name__}: {'X' if alone else 'X or y'}: {error}") from error
+            said = str(error) if len(str(error)) < 600 else f"{str(error)[:300]} ..."
+            raise kind(f"{type(self).__name__}: {'X' if alone else 'X or y'}: {said}") from error
 
     def _check_readable(self, **arrays: Any) -> None:
         """Refuse what scikit-learn would take for numbers without a word: dates, texts, and values under a mask."""

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 from numpy.typing import ArrayLike
 
-from fsplaplace.arguments import check_readable, check_squares
+from fsplaplace.arguments import check_readable, check_squares, described
 from fsplaplace.host import to_device
 from fsplaplace.laplace import _choices
 from fsplaplace.likelihoods import Likelihood
@@ -238,7 +238,10 @@ def _batches(batches) -> Iterator[tuple[Any, Any]]:
     _check_rereadable(batches)
     for number, batch in enumerate(batches):
         if not isinstance(batch, tuple | list) or len(batch) != 2:
-            raise TypeError(f"batch {number} is a {type(batch).__name__}; pass pairs (X, y)")
+            raise TypeError(
+                f"X is {described(batches)} whose batch {number} is {described(batch)}; pass pairs (X, y), or an array as X and its "
+                "targets as y"
+            )
         yield batch[0], batch[1]
 
 

@@ -148,13 +148,17 @@ def warn_if_outside(kind: Observed, points: Float[np.ndarray, "m ..."]) -> None:
     """Say if an operator looks outside the box of the context points, where the prior is not enforced."""
     if kind.of_values:
         return
-    outside = np.asarray(_outside(kind, points))
+    say_outside(np.asarray(_outside(kind, points)), f"laplace: {kind.name}")
+
+
+def say_outside(outside: Bool[np.ndarray, "n 1"], where: str) -> None:
+    """The warning of `warn_if_outside`, if any of the inputs is outside."""
     if np.any(outside):
         warnings.warn(
-            f"laplace: {kind.name}: {int(np.sum(outside))} of {len(outside)} inputs lie, or reach, outside the context region, where "
-            "the prior is not enforced; pass context_points that cover them",
+            f"{where}: {int(np.sum(outside))} of {len(outside)} inputs lie, or reach, outside the context region, where the prior is "
+            "not enforced; give laplace context_points that cover them",
             UserWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
 
 

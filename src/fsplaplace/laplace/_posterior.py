@@ -22,6 +22,7 @@ from fsplaplace.laplace import _choices
 from fsplaplace.laplace._diagnostics import Diagnostics, Verdict
 from fsplaplace.laplace._leave_one_out import LeaveOneOut, Told, leave_each_out
 from fsplaplace.laplace._linear_model import Later, LinearModel, Local, assembled, local_at
+from fsplaplace.laplace._observed import say_outside
 from fsplaplace.laplace._predictive import (
     Joint,
     PredictedMean,
@@ -33,6 +34,7 @@ from fsplaplace.laplace._predictive import (
     mean_block,
     predict_block,
     predict_seen,
+    reaches_outside,
     sample_of,
     see,
 )
@@ -230,7 +232,7 @@ class Posterior(eqx.Module):
         data's density around that mean. The precision form keeps the directions that it has. The verdict, and all other
         diagnostics, stay those of the first fit. Features come from the network as it is, so that many new data far from the
         old ones call for a new `laplace`. New data with hardly any noise that contradict what the posterior knows are warned about
-        (not under `jax.jit`).
+        (not under `jax.jit`), and so are observations through an operator that lie, or reach, outside the context region.
 
         Works inside `jax.jit` and `jax.vmap` (`equinox.filter_vmap` over X and y for several hypothetical data sets).
 
@@ -260,6 +262,8 @@ class Posterior(eqx.Module):
         x, linear = _check_on_host(self, X, argument="X"), _through(self, of)
         width = self.prior.num_outputs if of is None else linear.model.num_outputs(x)
         targets = _check_targets(y, chosen, x.shape[0], width, self.scale.dtype, caller="condition")
+        if of is not None and not any(isinstance(leaf, Tracer) for leaf in (x, linear.scale)):
+            say_outside(np.asarray(reaches_outside(linear, x)), f"Posterior.condition: {as_operator(of).name}")
         found = condition_on(linear, x, targets, chosen)
         changed: dict[str, Any] = {"later": found.later, "log_evidence": self.log_evidence + found.log_evidence}
         if isinstance(found.log_evidence, Tracer):

@@ -1,6 +1,7 @@
 """What a linear model predicts at inputs: marginals, covariances, functions and what new data tell, each one program."""
 
 import functools
+from typing import cast
 
 import equinox as eqx
 import jax
@@ -14,7 +15,16 @@ from fsplaplace.host import one_blas_thread, pad_rows, resolve_budget, to_device
 from fsplaplace.laplace import _choices
 from fsplaplace.laplace._conditioning import Conditioned, condition, condition_few
 from fsplaplace.laplace._contradictions import warn_if_contradicted
-from fsplaplace.laplace._linear_model import LinearModel, Local, Seen, local_at, local_block, see_block, see_rows
+from fsplaplace.laplace._linear_model import (
+    LinearModel,
+    Local,
+    Seen,
+    local_at,
+    local_block,
+    see_block,
+    see_rows,
+    sees_outside,
+)
 from fsplaplace.laplace._printed import prediction_table
 from fsplaplace.likelihoods import Gaussian, Likelihood
 from fsplaplace.networks import (
@@ -25,6 +35,7 @@ from fsplaplace.networks import (
     route,
     rows_per_block,
 )
+from fsplaplace.prior import SeenPrior
 
 
 class Prediction(eqx.Module):
@@ -174,6 +185,12 @@ def _outside(linear: LinearModel, x) -> Bool[Array, " n"]:
 @eqx.filter_jit
 def predict_block(linear: LinearModel, x) -> Prediction:
     return predict_seen(linear, x, see_block(linear, x))
+
+
+@eqx.filter_jit
+def reaches_outside(linear: LinearModel, x) -> Bool[Array, "n 1"]:
+    """Whether what an operator sees at inputs reaches outside the box of the context points."""
+    return sees_outside(cast(SeenPrior, linear.prior), x, linear.context_points.reshape(len(linear.context_points), -1))
 
 
 @eqx.filter_jit

@@ -214,8 +214,10 @@ def _tried(operator: Operator, rows: Float[np.ndarray, "k ..."], num_outputs: in
         first, second = function(0), function(1, frequency)
         return lambda x: a * first(x) + b * second(x)
 
-    # Two waves and their mixture; and waves so low that an operator which is not linear sees its derivative.
-    functions = [mixed(1.0, 0.0), mixed(0.0, 1.0), mixed(2.0, -3.0), *(mixed(1.0, _LOW, each) for each in _FREQUENCIES)]
+    # A wave twice, another one and their mixture; and waves so low that an operator which is not linear sees its derivative.
+    functions = [
+        mixed(1.0, 0.0), mixed(1.0, 0.0), mixed(0.0, 1.0), mixed(2.0, -3.0), *(mixed(1.0, _LOW, each) for each in _FREQUENCIES)
+    ]  # fmt: skip
 
     # One program for all.
     @jax.jit
@@ -223,12 +225,22 @@ def _tried(operator: Operator, rows: Float[np.ndarray, "k ..."], num_outputs: in
         return [jax.vmap(lambda x, f=f: jnp.ravel(operator(f)(x)))(rows) for f in functions]
 
     try:
-        first, second, together, *waves = map(np.asarray, applied(jnp.asarray(rows)))
+        first, again, second, together, *waves = map(np.asarray, applied(jnp.asarray(rows)))
     except Exception as error:  # whatever the user's function raises, with its name
         raise ValueError(
             f"operator {operator.name} cannot be applied to a function of one input of shape {rows.shape[1:]} with "
             f"{num_outputs} outputs: {str(error).splitlines()[0]}"
         ) from error
+    if first.dtype.kind != "f" or first.size == 0:
+        raise ValueError(
+            f"operator {operator.name} gives {first.shape[1]} values of dtype {first.dtype} at each input; make it return one array "
+            "of floating-point numbers"
+        )
+    if not np.array_equal(first, again, equal_nan=True):
+        raise ValueError(
+            f"operator {operator.name} gives other values for the same function each time it is applied; take what is random, or "
+            "changes, out of it"
+        )
     departure = np.max(np.abs(together - 2 * first + 3 * second)) / max(np.max(np.abs([first, second])), 1e-300)
     moved = [each - first for each in waves]
     low, high = (max(float(np.sqrt(np.mean(each**2))), 1e-300) for each in moved)

@@ -7,9 +7,10 @@ from collections.abc import Callable
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
-from fsplaplace.arguments import checked
+from fsplaplace.arguments import check_numbers, checked, seen
 
 # A function of one point: of an input without its batch axis, to q numbers.
 Function = Callable[[Float[Array, "..."]], Float[Array, " q"]]
@@ -80,18 +81,39 @@ class Operator(eqx.Module):
     def __neg__(self) -> "Operator":
         return -1.0 * self
 
+    # An array times an operator is one operator, not an array of them.
+    __array_ufunc__ = None
+
     def __mul__(self, factor) -> "Operator":
         if isinstance(factor, Operator):
             return Product(self, factor)
-        return Scaled(self, factor if callable(factor) else jnp.asarray(factor, dtype=float))
+        return Scaled(self, factor if callable(factor) else jnp.asarray(self._numbers(factor, "factor"), dtype=float))
 
     def __rmul__(self, factor) -> "Operator":
         return self * factor
 
     def __truediv__(self, divisor) -> "Operator":
+        if isinstance(divisor, Operator):
+            raise TypeError(
+                f"operators: the divisor of {self.name} is the operator {divisor.name}; multiply by "
+                "divisor.map(lambda values: 1 / values)"
+            )
         if callable(divisor):
             return Scaled(self, lambda x: 1.0 / jnp.asarray(divisor(x)))
-        return self * (1.0 / np.asarray(divisor, dtype=float))
+        divisor = self._numbers(divisor, "divisor")
+        if not isinstance(divisor, Tracer) and not np.all(divisor):
+            raise ValueError(f"operators: the divisor of {self.name} is zero; pass other numbers")
+        return self * (1.0 / divisor)
+
+    def _numbers(self, values, role: str):
+        """Finite numbers, or what JAX traces."""
+        if isinstance(values, Tracer):
+            return values
+        where = f"operators: the {role} of {self.name}"
+        array = check_numbers(values, where, wanted="numbers, a function of x or an operator")
+        if array.size == 0 or not np.all(np.isfinite(array)):
+            raise ValueError(f"{where} is {seen(array[()])}; pass finite numbers")
+        return array
 
     def __matmul__(self, inner: "Operator") -> "Operator":
         return Composed(self, inner) if isinstance(inner, Operator) else NotImplemented
