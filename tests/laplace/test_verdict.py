@@ -309,7 +309,7 @@ def test_a_standard_deviation_that_is_wrong_at_single_inputs_is_said_although_th
     verdict = (posterior := fit(prior, likelihood)).verdict
     assert float(verdict.loss) < _choices.CAUTION_LOSS
     assert verdict.level == "caution"
-    x = np.linspace(X.min(), X.max(), 801)[:, None]
+    x = np.linspace(-1.5, 1.5, 1201)[:, None]
     stated = lambda a, b: np.asarray(prior.covariance(jnp.asarray(a), jnp.asarray(b)))[:, 0, :, 0]  # noqa: E731
     exact = references.exact_gp(stated(X, X), stated(x, X), stated(x, x), Y, np.array(noise))
     ratio = np.sqrt((np.asarray(posterior.predict(x).variance)[:, 0] + noise**2) / (exact.std**2 + noise**2))
