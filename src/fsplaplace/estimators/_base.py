@@ -154,7 +154,10 @@ class FSPEstimator(BaseEstimator):
             with phase("prior") as chose:
                 prior, likelihood, notes = self._prior(rows, likelihood, num_outputs, prior_key)
                 chose(self._prior_words(prior, likelihood))
-            context, chosen = context_around(rows.X, prior_key), self._choices(*rows.X.shape, num_outputs)
+            context, chosen = (
+                context_around(rows.X, prior_key),
+                self._choices(rows.X.shape[0], rows.X.shape[1], num_outputs),
+            )
             spread = Scale.of(rows.y, rows.weights).std if scale_targets else np.ones(num_outputs)
             with phase("network") as chose:
                 model = self._model(chosen.network, prior, likelihood, OnHost(context), rows.X, spread, network_key)
