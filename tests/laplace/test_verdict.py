@@ -301,6 +301,39 @@ def test_one_row_that_says_nothing_does_not_silence_the_verdict():
     assert float(posterior.diagnostics.misfit_to_noise) > 1
 
 
+def test_rows_of_very_different_noise_are_judged_by_targets_with_the_noise_of_each():
+    """Eight units lose .2 nats for such a target, and .001 for one with the median noise, which is as large as the function."""
+    prior, scale = fsp.Prior(RBF(lengthscale=0.2)), 10 ** np.linspace(-3, 3, 60)
+    with pytest.warns(fsp.VerdictWarning):
+        posterior = fit(prior, fsp.likelihoods.Gaussian(scale[:, None]), width=8)
+    x = np.linspace(-1, 1, 201)[:, None]
+    kernel = lambda a, b: references.rbf(a, b, 0.2)  # noqa: E731
+    exact = references.exact_gp(kernel(X, X), kernel(x, X), kernel(x, x), Y, scale)
+    found = posterior.predict(x)
+    mean, wanted = np.asarray(found.mean, float)[:, 0], exact.std**2 + scale[:, None] ** 2
+    given = np.asarray(found.variance, float)[:, 0] + scale[:, None] ** 2
+    losses = 0.5 * np.mean(((mean - exact.mean) ** 2 + wanted) / given - 1 + np.log(given / wanted), axis=1)
+    assert np.median(losses) < 0.01
+    assert 0.5 * np.mean(losses) < float(posterior.verdict.loss) < 2 * np.mean(losses)
+
+
+def test_rows_in_turns_are_all_seen_by_the_exact_process(monkeypatch):
+    """Every fourth of 400 rows from four sensors is always the same sensor's; a process given those alone is .55 away."""
+    monkeypatch.setattr(_choices, "MOST_TARGETS", 300)
+    monkeypatch.setattr(_choices, "FEWER_TARGETS", 100)
+    generator, edges = np.random.default_rng(0), np.linspace(-1, 1, 5)
+    inputs = generator.uniform(edges[:4], edges[1:], (100, 4)).reshape(400, 1)
+    targets = np.sin(6 * inputs[:, 0]) + 0.1 * generator.normal(size=400)
+    prior = fsp.Prior(RBF(lengthscale=0.2))
+    model = fsp.as_model(fsp.mlp([30, 30], prior=prior, context=CONTEXT, key=jr.key(0)))
+    posterior = fsp.laplace(model, prior, fsp.likelihoods.Gaussian(0.1), inputs, targets)
+    assert float(posterior.diagnostics.objectives["refined"]) < 0.35
+    kernel = lambda a, b: references.rbf(a, b, 0.2)  # noqa: E731
+    x = np.linspace(-1, 1, 101)[:, None]
+    exact = references.exact_gp(kernel(inputs, inputs), kernel(x, inputs), kernel(x, x), targets, np.array(0.1))
+    np.testing.assert_allclose(posterior.predict(x).mean[:, 0], exact.mean, atol=1e-3)
+
+
 @pytest.mark.parametrize(("lengthscale", "noise"), [(0.3, 0.2), (0.6, 0.1)])
 def test_a_standard_deviation_that_is_wrong_at_single_inputs_is_said_although_the_mean_loss_is_small(
     lengthscale, noise
@@ -309,7 +342,7 @@ def test_a_standard_deviation_that_is_wrong_at_single_inputs_is_said_although_th
     verdict = (posterior := fit(prior, likelihood)).verdict
     assert float(verdict.loss) < _choices.CAUTION_LOSS
     assert verdict.level == "caution"
-    x = np.linspace(X.min(), X.max(), 801)[:, None]
+    x = np.linspace(-1.5, 1.5, 1201)[:, None]
     stated = lambda a, b: np.asarray(prior.covariance(jnp.asarray(a), jnp.asarray(b)))[:, 0, :, 0]  # noqa: E731
     exact = references.exact_gp(stated(X, X), stated(x, X), stated(x, x), Y, np.array(noise))
     ratio = np.sqrt((np.asarray(posterior.predict(x).variance)[:, 0] + noise**2) / (exact.std**2 + noise**2))

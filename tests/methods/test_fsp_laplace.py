@@ -80,7 +80,7 @@ def test_the_estimator_is_the_method_of_that_name(likelihood, monkeypatch):
 def test_defaults_of_the_estimators_the_method_and_the_fit_agree():
     method = {field.name: field.default for field in dataclasses.fields(FSPLaplace)}
     fit = inspect.signature(fit_posterior).parameters
-    estimator = choices("normal", 100, network=None, steps=None, num_context=None)
+    estimator = choices("normal", 100, 3, 1, network=None, steps=None, num_context=None)
     assert method["num_posterior_context"] == fit["num_points"].default == estimator.num_context
     assert method["fit_noise"] == fit["fit_noise"].default
     assert method["hold_out"] == fit["hold_out"].default

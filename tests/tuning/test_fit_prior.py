@@ -5,11 +5,13 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
-from gpjax.kernels import RBF, Matern32, Periodic
+from gpjax.kernels import RBF, Matern32, Periodic, SumKernel
+from gpjax.kernels import Linear as LinearKernel
 from gpjax.parameters import PositiveReal, val
 from paramax import non_trainable
 from scipy.optimize import minimize
 from scipy.stats import multivariate_normal
+from sklearn.datasets import load_diabetes
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process import kernels as sk
 
@@ -140,6 +142,28 @@ def test_a_precise_fit_has_its_noise():
     y = 100 * np.sin(X[:, 0]) + 0.05 * generator.normal(size=60)
     result = fit_prior(Prior(RBF()), X, y, key=KEY, restarts=1, standard_errors=False)
     assert float(result.likelihood.scale) == pytest.approx(0.05, rel=0.25)
+
+
+def test_noise_is_not_taken_for_a_function_that_is_new_at_each_row():
+    """Ten columns of the diabetes table: searches that begin with little noise end with a length scale below one there."""
+    X, y = load_diabetes(return_X_y=True)
+    chosen = np.random.default_rng(0).permutation(len(X))[:100]
+    X, y = (values[chosen] - values[chosen].mean(axis=0) for values in (X, y))
+    X, y = X / X.std(axis=0), y / y.std()
+
+    def fit(lengthscale, noise, **options):
+        kernel = SumKernel(kernels=(LinearKernel(variance=0.1), Matern32(lengthscale=jnp.full(10, lengthscale))))
+        found = fit_prior(
+            Prior(kernel), X, y, Gaussian(noise), key=KEY, ard=True, standard_errors=False, **options
+        )  # fmt: skip
+        return found.report.trace[-1], float(found.likelihood.scale)
+
+    highest, noise = fit(3.0, 0.1)
+    smooth, _ = fit(50.0, 0.7, restarts=1, start="prior")
+    rough, _ = fit(3.0, 0.1, restarts=1, start="prior")
+    assert rough < smooth - 0.3
+    assert highest >= smooth - 1e-3
+    assert noise > 0.5
 
 
 def test_length_scales_move_together_where_rows_are_few():

@@ -38,14 +38,18 @@ def approximate(
     num_context: int,
     key: PRNGKeyArray,
     progress: bool,
+    noise_fitted: bool = False,
     relative: Callable[[Float[np.ndarray, "n d"]], Float[np.ndarray, "n q"]] | None = None,
 ) -> Posterior | FunctionPosterior:
     """Fit, and return a posterior whose likelihood is that of one new observation.
 
-    With `relative` the scale of Gaussian noise is multiplied by that function of the inputs, and the likelihood that comes back has
+    With `noise_fitted` the noise was fitted to all rows, and only grows. With `relative` the scale of Gaussian noise is multiplied by that function of the inputs, and the likelihood that comes back has
     the scale without it.
     """
-    chosen = by_name(method, **_options(method, steps, num_context, rows, prior.num_outputs))
+    options = _options(method, steps, num_context, rows, prior.num_outputs)
+    if method == "fsp-laplace" and noise_fitted and relative is None:
+        options["fit_noise"] = "upwards"
+    chosen = by_name(method, **options)
     observed = likelihood
     if method == "fsp-laplace":
         # Rows of weight zero make the number of rows a round one.

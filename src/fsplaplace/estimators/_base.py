@@ -20,7 +20,15 @@ from fsplaplace.arguments import check_numbers, check_parameters, check_readable
 from fsplaplace.context import Sampler
 from fsplaplace.estimators._approximate import MOST_STEP_CONTEXT, approximate, batch_size
 from fsplaplace.estimators._context import MOST_CONTEXT_ROWS, OnHost, context_around
-from fsplaplace.estimators._effort import Choices, Effort, FitPlan, choices, cost
+from fsplaplace.estimators._effort import (
+    MOST_EXACT_ROWS,
+    MOST_WEIGHTS,
+    Choices,
+    Effort,
+    FitPlan,
+    choices,
+    cost,
+)
 from fsplaplace.estimators._evidence import fit_best
 from fsplaplace.estimators._kernels import Columns, candidates, kernel_by_name
 from fsplaplace.estimators._outliers import warn_of_outliers
@@ -43,8 +51,6 @@ from fsplaplace.methods import FunctionPosterior
 from fsplaplace.networks import Model, as_model, choose_width, mlp
 from fsplaplace.prior import Prior, moments
 
-# The most weights of a network chosen here: 2x200 in up to 40 dimensions. 2x400 would train and solve ten times as long.
-_MOST_WEIGHTS = 50_000
 # Relative noise that a network is chosen for: with less of it no network would do, and labels tell about as much as this.
 _NOISE_RANGE, _LABEL_NOISE = (0.03, 1.0), 0.3
 # The one harmless warning of `fit_prior`: all that ended at a bound are length scales, at the upper one.
@@ -148,7 +154,10 @@ class FSPEstimator(BaseEstimator):
             with phase("prior") as chose:
                 prior, likelihood, notes = self._prior(rows, likelihood, num_outputs, prior_key)
                 chose(self._prior_words(prior, likelihood))
-            context, chosen = context_around(rows.X, prior_key), self._choices(rows.X.shape[0])
+            context, chosen = (
+                context_around(rows.X, prior_key),
+                self._choices(rows.X.shape[0], rows.X.shape[1], num_outputs),
+            )
             spread = Scale.of(rows.y, rows.weights).std if scale_targets else np.ones(num_outputs)
             with phase("network") as chose:
                 model = self._model(chosen.network, prior, likelihood, OnHost(context), rows.X, spread, network_key)
@@ -157,6 +166,7 @@ class FSPEstimator(BaseEstimator):
             fit = functools.partial(
                 approximate, self.method, model, prior, likelihood, context, rows,
                 steps=chosen.steps, num_context=chosen.num_context, key=fit_key, progress=self.progress,
+                noise_fitted=hasattr(self, "prior_report_") and rows.X.shape[0] <= MOST_EXACT_ROWS,
             )  # fmt: skip
             self.posterior_ = fit()
             self._rows = rows.some(_MOST_KEPT_ROWS, host_generator(fit_key))
@@ -209,7 +219,7 @@ class FSPEstimator(BaseEstimator):
         # What `fit` would refuse is refused before it.
         check_squares(values, f"{type(self).__name__}.plan: X")
         count, num_features = shape
-        found = self._choices(count)
+        found = self._choices(count, num_features, 1)
         if not _is_widths(found.network):
             raise ValueError(
                 f"{type(self).__name__}.plan: network is {self.network!r}; pass widths of hidden layers, or leave it out"
@@ -218,10 +228,10 @@ class FSPEstimator(BaseEstimator):
         batch, step_context = batch_size(count) or count, min(found.num_context, MOST_STEP_CONTEXT)
         return cost(found, prior, count, num_features, batch, step_context)
 
-    def _choices(self, num_rows: int) -> Choices:
+    def _choices(self, num_rows: int, num_columns: int, num_outputs: int) -> Choices:
         """Network, steps and context points: the caller's, or those of the effort."""
         options = {"network": self.network, "steps": self.steps, "num_context": self.num_context}
-        return choices(self.effort, num_rows, **options)
+        return choices(self.effort, num_rows, num_columns, num_outputs, **options)
 
     def _model(
         self,
@@ -240,7 +250,7 @@ class FSPEstimator(BaseEstimator):
         """
         if isinstance(network, str):
             noise = _relative_noise(prior, likelihood, X)
-            chosen = choose_width(prior, context, tanh, _MOST_WEIGHTS, noise, key=key, output_scale=spread)
+            chosen = choose_width(prior, context, tanh, MOST_WEIGHTS, noise, key=key, output_scale=spread)
             self.held_ = chosen.held
             return as_model(chosen.network)
         if not _is_widths(network):

@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from fsplaplace.estimators._kernels import kernel_by_name
+from fsplaplace.host import scattered
 from fsplaplace.prior import Prior
 from fsplaplace.tuning import LogVariance, fit_log_variance
 
@@ -26,10 +27,10 @@ class NoiseProfile(NamedTuple):
 
     @classmethod
     def of(cls, X: Float[np.ndarray, "n d"], squares: Float[np.ndarray, "n q"]) -> "NoiseProfile":
-        """From squared residuals in units of their variances; of many rows every second, third, ... is used."""
-        step = -(-len(X) // _MOST_ROWS)
+        """From squared residuals in units of their variances; of many rows some."""
+        some = scattered(len(X), _MOST_ROWS)
         prior = Prior(kernel_by_name("matern32", X.shape[1], ard=True))
-        return cls(tuple(fit_log_variance(prior, X[::step], column[::step]) for column in squares.T))
+        return cls(tuple(fit_log_variance(prior, X[some], column[some]) for column in squares.T))
 
     @property
     def gain(self) -> float:

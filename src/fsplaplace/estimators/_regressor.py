@@ -62,7 +62,7 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
             "fast": two layers of 50, 2,000 steps, 1,000 context points. "normal": the same up to 2,000 rows; beyond, two
             layers of 100 and a step for each row, at most 10,000. "thorough": two layers of 100 and 5,000 steps; beyond
             2,000 rows two layers of 200, a step for each row up to 20,000, and every training input, up to 10,000, in the
-            context.
+            context. With more than 25 columns layers have two units for each column, as far as 50,000 weights go.
         network: widths of the hidden layers; "auto" for two layers of 50 to 200, the narrowest that is large enough for the
             fitted prior (see `fsplaplace.holds`); or any network that `fsplaplace.as_model` accepts, with one output per target.
         method: "fsp-laplace", or a method it is compared with: "gp", "sparse-gp", "map", "ensemble", "laplace", "kfac",

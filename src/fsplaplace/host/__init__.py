@@ -30,6 +30,7 @@ from fsplaplace.host._progress import phase as phase
 from fsplaplace.host._progress import progress_bar as progress_bar
 from fsplaplace.host._progress import saying_phases as saying_phases
 from fsplaplace.host._random import host_generator as host_generator
+from fsplaplace.host._random import scattered as scattered
 from fsplaplace.host._tables import table_text as table_text
 from fsplaplace.host._threads import blas_threads_for as blas_threads_for
 from fsplaplace.host._threads import one_blas_thread as one_blas_thread

@@ -3,6 +3,7 @@
 import jax.random as jr
 import numpy as np
 from jax.core import Tracer
+from jaxtyping import Int
 
 from fsplaplace.arguments import KeyLike, as_key
 
@@ -14,3 +15,14 @@ def host_generator(key: KeyLike) -> np.random.Generator:
             "key is traced by jax.jit or jax.grad, but these random numbers are drawn on the host; call it outside"
         )
     return np.random.default_rng(np.asarray(jr.key_data(as_key(key))).ravel())
+
+
+def scattered(count: int, most: int) -> Int[np.ndarray, " k"]:
+    """At most `most` of `count` positions in rising order, one drawn at random from each of as many stretches; all if they are few.
+
+    Stretches, so that sorted rows are seen from end to end; at random, so that of rows in turns (four sensors, a grid) not always the
+    same is seen. The same positions for the same numbers.
+    """
+    width = max(1, -(-count // max(1, most)))
+    starts = np.arange(0, count, width)
+    return starts + np.random.default_rng(count).integers(0, np.minimum(width, count - starts))

@@ -5,6 +5,7 @@ from fsplaplace.laplace._diagnostics import Ratio as Ratio
 from fsplaplace.laplace._diagnostics import Stage as Stage
 from fsplaplace.laplace._diagnostics import Verdict as Verdict
 from fsplaplace.laplace._diagnostics import VerdictWarning as VerdictWarning
+from fsplaplace.laplace._fit import FitNoise as FitNoise
 from fsplaplace.laplace._fit import Fitted as Fitted
 from fsplaplace.laplace._fit import choose_context_points as choose_context_points
 from fsplaplace.laplace._fit import fit_posterior as fit_posterior

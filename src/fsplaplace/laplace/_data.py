@@ -9,7 +9,7 @@ from jaxtyping import Float, Int, Shaped
 from numpy.typing import ArrayLike
 
 from fsplaplace.arguments import check_readable, check_squares, described
-from fsplaplace.host import to_device
+from fsplaplace.host import scattered, to_device
 from fsplaplace.laplace import _choices
 from fsplaplace.likelihoods import Likelihood
 from fsplaplace.networks import Extent, Model, warn_if_coarse, warn_if_coarse_targets
@@ -95,8 +95,8 @@ class Rows:
         return Part(*(values[np.argsort(order)] for values in _join(found)))
 
     def spread(self, most: int) -> Part:
-        """At most `most` rows, evenly spaced through the data."""
-        return self.take(np.arange(self.num_rows)[:: -(-self.num_rows // most)])
+        """At most `most` rows, scattered through the data."""
+        return self.take(scattered(self.num_rows, most))
 
     def some(self, index: Int[np.ndarray, " k"]) -> "Rows":
         """These rows as data of their own, in parts that are read when they are needed."""
@@ -105,7 +105,7 @@ class Rows:
         return Rows(lambda: map(self.take, pieces), lambda chosen: self.take(index[chosen]))
 
     def held(self) -> Part:
-        """All rows, or evenly spaced ones if all would take more than 16 MiB."""
+        """All rows, or scattered ones if all would take more than 16 MiB."""
         row = np.dtype(np.float32).itemsize * int(np.prod(self.row_shape))
         return self.spread(max(1, _choices.HELD // row))
 

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import equinox as eqx
 import jax.random as jr
@@ -22,6 +22,9 @@ from fsplaplace.likelihoods import Gaussian, Likelihood
 from fsplaplace.networks import Model
 from fsplaplace.prior import Prior
 from fsplaplace.training import Trained, train
+
+# Whether the noise may change; upwards only if it was fitted to all the rows already.
+FitNoise = bool | Literal["upwards"]
 
 
 class Fitted(eqx.Module):
@@ -50,7 +53,7 @@ def fit_posterior(
     context_points: ArrayLike | None = None,
     num_points: int = 1000,
     cover: Sampler | None = None,
-    fit_noise: bool = True,
+    fit_noise: FitNoise = True,
     hold_out: bool = True,
     training: Mapping[str, Any] | None = None,
     approximation: Mapping[str, Any] | None = None,
@@ -70,7 +73,8 @@ def fit_posterior(
         cover: see `choose_context_points`.
         fit_noise: take the Gaussian noise that the evidence of the features prefers if it differs by a tenth or more:
             features that miss some of the kernel cannot follow the data as closely as the kernel's own evidence says, and a
-            kernel that was fitted to a part of many rows can have too much noise.
+            kernel that was fitted to a part of many rows can have too much noise. "upwards" for noise that was fitted to all
+            rows: those features that call for less of it than the exact process only follow the rows more closely.
         hold_out: of more than 2,000 targets with Gaussian noise, hold a tenth of the rows (at most 500) out of the training
             and let their log predictive density choose the mean, the treatment of missed variance and the noise, unless
             they are given in `approximation`. The posterior is then that of all rows.
@@ -110,24 +114,29 @@ def fit_posterior(
             if parts is None:
                 posterior = approximate(everything)
                 found = posterior.diagnostics
-                if fit_noise and found.noise_factor is not None and _differs(found.noise_factor):
-                    posterior = approximate(everything, found.noise_factor, missed_as_noise=found.missed_as_noise)
+                factor = _allowed(found.noise_factor, fit_noise)
+                if factor != 1.0:
+                    posterior = approximate(everything, factor, missed_as_noise=found.missed_as_noise)
             else:
                 best = judge(
                     lambda missed: approximate(parts.kept, mean="refined", missed_as_noise=missed),
                     LabelledRows(parts.held.X, parts.held.y, parts.held.with_scale_of(trained.likelihood)),
                     Options(options.get("mean", "auto"), missed_as_noise=options.get("missed_as_noise")),
-                    fit_noise=fit_noise,
+                    fit_noise=bool(fit_noise),
                 )
-                factor = best.noise_factor if _differs(best.noise_factor) else 1.0
+                factor = _allowed(best.noise_factor, fit_noise)
                 posterior = approximate(everything, factor, mean=best.mean, missed_as_noise=best.missed_as_noise)
         posterior.verdict.warn()
         chose(posterior.diagnostics.summary)
     return Fitted(trained, posterior, np.asarray(context_points))
 
 
-def _differs(factor: float) -> bool:
-    return not 1 / _choices.OTHER_NOISE <= factor <= _choices.OTHER_NOISE
+def _allowed(factor: float | None, fit_noise: FitNoise) -> float:
+    """The factor of the noise that the evidence prefers, if it is far enough from 1 and in a direction that is allowed; else 1."""
+    if factor is None or not fit_noise:
+        return 1.0
+    more, less = factor > _choices.OTHER_NOISE, factor < 1 / _choices.OTHER_NOISE
+    return float(factor) if more or (less and fit_noise != "upwards") else 1.0
 
 
 def choose_context_points(

@@ -7,14 +7,14 @@ from jaxtyping import Float, Shaped
 from scipy.spatial import KDTree
 from scipy.special import expit, softmax, xlogy
 
-from fsplaplace.host import in_float64, to_device
+from fsplaplace.host import in_float64, scattered, to_device
 from fsplaplace.laplace import _choices
 from fsplaplace.laplace._choices import Treatment
 from fsplaplace.laplace._features import Block, Known
 from fsplaplace.laplace._mode import posterior_mode
 from fsplaplace.laplace._observed import Observed
 from fsplaplace.laplace._operator_loss import loss_on_sample
-from fsplaplace.laplace._problem import Places, Problem, evenly
+from fsplaplace.laplace._problem import Places, Problem
 from fsplaplace.laplace._pull_back import PulledBack
 from fsplaplace.laplace._reference import Extremes, Moments, Reference, divergence, extremes
 from fsplaplace.likelihoods import Bernoulli, Categorical, Likelihood
@@ -58,16 +58,15 @@ def loss_to_exact(
     NaN if nothing is there to compare with. Time cubic in a few hundred points.
     """
     if reference.new is not None:
-        noise = reference.noise if problem.noise is None else _new_noise(problem)
-        loss = divergence(reference.new, found, np.tile(noise, places.new.shape[0])).forward
-        exact = reference.new
+        exact, q = reference.new, problem.prior.num_outputs
+        loss = divergence(exact, found, _new_noise(problem, reference, exact.mean.size // q)).forward
         if reference.complete and reference.at_guards is not None:
             exact, found = exact.beside(reference.at_guards), found.beside(at_guards)
-        return Loss(loss, extremes(exact, found, np.tile(noise, exact.mean.size // noise.size)))
+        return Loss(loss, extremes(exact, found, _new_noise(problem, reference, exact.mean.size // q)))
     if not problem.of_values:
         return Loss(float("nan") if pulled is None else loss_on_sample(problem, observed, reference, pulled))
     q = problem.prior.num_outputs
-    rows = evenly(np.arange(len(places.training)), max(1, _choices.LATENT_TARGETS // q))
+    rows = scattered(len(places.training), max(1, _choices.LATENT_TARGETS // q))
     if rows.size < problem.data.num_rows and known is None:
         return Loss(float("nan"))
     latent = _Latent(problem, places, rows, np.concatenate([places.new, reference.points]))
@@ -82,12 +81,17 @@ def loss_to_exact(
     return Loss(loss, extremes(exact, everywhere, float(resolved)), latent=True)
 
 
-def _new_noise(problem: Problem) -> Float[np.ndarray, " q"]:
-    """Variance of the noise of a new target, for each output: the median if every training row has its own."""
+def _new_noise(problem: Problem, reference: Reference, count: int) -> Float[np.ndarray, " kq"]:
+    """Variance of the noise of new targets; if every training row has its own, of rows at random that say something."""
+    if problem.noise is None:
+        return np.tile(reference.noise, count)
     q, one = problem.prior.num_outputs, problem.likelihood.of_one()
-    assert problem.noise is not None
     noise = None if one.rows(slice(0, 1)) is not one else one.noise((1, q))
-    return np.median(problem.noise.variance, axis=0) if noise is None else noise.variance[0]
+    if noise is not None:
+        return np.tile(noise.variance[0], count)
+    each = problem.noise.variance
+    telling = np.flatnonzero(np.all(each < _choices.UNTELLING * np.min(each, axis=0), axis=1))
+    return each[np.random.default_rng(0).choice(telling, count)].ravel()
 
 
 def moments_at(
@@ -116,7 +120,7 @@ class _Latent:
         self.likelihood = problem.likelihood
         if self.likelihood.rows(slice(0, 1)) is not self.likelihood:
             # A likelihood with a part for each row of the data: the places are some of them.
-            index = evenly(np.arange(problem.data.num_rows), _choices.MOST_POINTS)[rows]
+            index = scattered(problem.data.num_rows, _choices.MOST_POINTS)[rows]
             self.likelihood = self.likelihood.rows(index)
         self.at_rows = places.slice("training").start + rows
 

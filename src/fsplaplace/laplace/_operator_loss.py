@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from fsplaplace.host import scattered
 from fsplaplace.laplace import _choices
 from fsplaplace.laplace._features import Block, normalise, view
 from fsplaplace.laplace._mode import posterior_mode
@@ -82,7 +83,7 @@ def _few(problem: Problem, observed: tuple[Observed, ...], reference: Reference,
     features = [view(problem.model, judged, pulled.directions, budget=problem.budget).features]
     for kind in observed:
         most = max(1, _choices.LATENT_TARGETS // (kind.num_outputs * len(observed)))
-        rows = evenly(np.arange(kind.data.num_rows), most)
+        rows = scattered(kind.data.num_rows, most)
         part = kind.data.take(rows)
         there = view(kind.model, part.inputs, pulled.directions, budget=problem.budget)
         likelihood, targets = kind.likelihood.rows(rows), np.asarray(part.targets)

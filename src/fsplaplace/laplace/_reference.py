@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.linalg import solve_triangular
 
-from fsplaplace.host import to_device
+from fsplaplace.host import scattered, to_device
 from fsplaplace.laplace import _choices
 from fsplaplace.laplace._choices import Treatment
 from fsplaplace.laplace._features import Normalised, normalise
@@ -191,7 +191,7 @@ class Reference(NamedTuple):
 
 def reference_at(problem: Problem, places: Places, observed: tuple[Observed, ...] | None = None) -> Reference:
     """The reference at guard points and some of the context. Time cubic in the number of targets, of which at most 2,000
-    are used, or 1,000 evenly spaced ones.
+    are used, or 1,000 scattered ones.
 
     Args:
         problem: the problem.
@@ -215,9 +215,7 @@ def reference_at(problem: Problem, places: Places, observed: tuple[Observed, ...
         np.concatenate(each) for each in zip(*((part.targets, part.noise) for part in given), strict=True)
     )
     # The few rows that ridges are compared on, and where each of their targets is.
-    few = [
-        evenly(np.arange(len(part.inputs)), each) for part, each in zip(given, _shares(kinds, few=True), strict=True)
-    ]
+    few = [scattered(len(part.inputs), each) for part, each in zip(given, _shares(kinds, few=True), strict=True)]
     starts = np.cumsum([0, *(part.targets.size for part in given)])
     kept = np.concatenate([start + part.positions(rows) for part, start, rows in zip(given, starts, few, strict=False)])
     exact = stated.given(before + kept, targets[kept], noise[kept])
@@ -270,7 +268,7 @@ class _Given(NamedTuple):
 
     @classmethod
     def of(cls, kind: Observed, most: int) -> "_Given":
-        rows = evenly(np.arange(kind.data.num_rows), most)
+        rows = scattered(kind.data.num_rows, most)
         part = kind.data.take(rows)
         assert kind.noise is not None
         targets = np.asarray(part.targets, dtype=np.float64)
@@ -346,7 +344,7 @@ def near_data(problem: Problem, points: Float[np.ndarray, "k ..."]) -> Moments:
     """
     prior, data, q = problem.prior, problem.data, problem.prior.num_outputs
     assert problem.noise is not None
-    rows = evenly(np.arange(data.num_rows), _choices.MOST_NEIGHBOURHOOD)
+    rows = scattered(data.num_rows, _choices.MOST_NEIGHBOURHOOD)
     given, noise = data.take(rows), problem.noise.variance[rows]
     targets = np.asarray(given.targets, dtype=np.float64).reshape(len(rows), q)
     related = moments.relation(prior, points, given.inputs)

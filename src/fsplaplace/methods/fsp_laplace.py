@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from fsplaplace.arguments import checked
 from fsplaplace.context import Sampler
-from fsplaplace.laplace import Posterior, fit_posterior
+from fsplaplace.laplace import FitNoise, Posterior, fit_posterior
 from fsplaplace.methods._method import Method, check_function_prior, default_context
 
 
@@ -26,7 +26,7 @@ class FSPLaplace(Method):
         num_posterior_context: see `context_points`.
         cover: see `context_points`; by default the context passed to `fit`, or `fsplaplace.context.throughout(X)` without one.
         fit_noise: take the Gaussian noise that the evidence of the features prefers if it differs by a tenth or more from
-            the likelihood's.
+            the likelihood's; "upwards" for no less than that.
         hold_out: of more than 2,000 targets with Gaussian noise, let a tenth of the rows (at most 500), held out of the
             training, choose the mean, the treatment of missed variance and the noise.
         form: see `fsplaplace.laplace`.
@@ -42,7 +42,7 @@ class FSPLaplace(Method):
     context_points: ArrayLike | None = None
     num_posterior_context: int = 1000
     cover: Sampler | None = None
-    fit_noise: bool = True
+    fit_noise: FitNoise = True
     hold_out: bool = True
     form: Literal["covariance", "precision"] = "covariance"
     mean: Literal["auto", "network", "refined"] = "auto"

@@ -85,8 +85,8 @@ def fit_prior(
         ard: give every isotropic length scale one value per input dimension. With fewer than 20 rows per length scale
             they stay in proportion to the columns' spread unless separate ones have the higher evidence.
         fit_noise: False keeps the Gaussian likelihood's scale.
-        restarts: number of starts: from the data, from the prior's own values, then random ones around the first. With
-            more than 300 rows they run on 300 of them, and the best continues on all.
+        restarts: number of starts: from the data, from the prior's own values, from long length scales with most of the targets
+            noise, then random ones around the first. With more than 300 rows they run on 300 of them, and the best continues on all.
         start: the first of the starts, before the other: with `restarts=1` and "prior" a prior that was fitted to fewer rows is
             brought up to date in a third of the time.
         exact_rows: up to this many rows all rows are used at once, with L-BFGS; beyond it Adam takes `steps` steps on

@@ -96,7 +96,7 @@ def maximum(
     problem, start, given, box = known.problem, known.start, known.given, known.box
     few = problem.num_rows < _ROWS_PER_LENGTHSCALE * sum(map(len, known.lengthscales))
     tie = Ties.of(known.lengthscales, start, box) if ard and hyperpriors and few else None
-    starts = _starts(start, given, box, restarts, key, own_first=own_first)
+    starts = _starts(known, restarts, key, own_first=own_first)
     with progress_bar("prior, climbs", total=_num_climbs(known, starts, tie, subsets is None), show=progress) as report:
         apart = counts is None or problem.num_rows >= _LABELS_PER_LENGTHSCALE * sum(map(len, known.lengthscales))
         search = _search(known, starts, tie, key, subsets is None, _reporting_climb(report), try_apart=apart)
@@ -137,11 +137,12 @@ def maximum(
     )
 
 
-def _starts(start, given, box: Box, count: int, key: PRNGKeyArray, *, own_first: bool) -> list[np.ndarray]:
-    """From the data, from the caller (or in the other order), and random ones around the data's."""
-    generator = host_generator(key)
-    random = [box.clip(start + box.unit * generator.normal(size=start.size)) for _ in range(max(0, count - 2))]
-    return [*((given, start) if own_first else (start, given)), *random][:count]
+def _starts(known: SetUp, count: int, key: PRNGKeyArray, *, own_first: bool) -> list[np.ndarray]:
+    """From the data, from the caller (or in the other order), from the data with more noise, and random ones around the data's."""
+    generator, box, start = host_generator(key), known.box, known.start
+    random = [box.clip(start + box.unit * generator.normal(size=start.size)) for _ in range(max(0, count - 3))]
+    first = (known.given, start) if own_first else (start, known.given)
+    return [*first, known.noisy, *random][:count]
 
 
 Climb = Callable[[TiedProblem, np.ndarray, Box], Optimum]

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from scipy.signal import lombscargle
 from scipy.spatial.distance import cdist
 
+from fsplaplace.host import scattered
 from fsplaplace.kernels import Helmholtz, Start, nearest_entry, parameter_starts
 from fsplaplace.prior import Prior
 from fsplaplace.tuning._hyperpriors import FLAT, LogNormal, lengthscale_prior, size_prior
@@ -106,8 +107,8 @@ class _Survey:
     """What the data says about scales, for all columns and outputs."""
 
     def __init__(self, X: np.ndarray, y: np.ndarray, within: np.ndarray | float):
-        step = -(-X.shape[0] // _MOST_ROWS)
-        self.rows, self.targets = X[::step], y[::step]
+        some = scattered(X.shape[0], _MOST_ROWS)
+        self.rows, self.targets = X[some], y[some]
         self.columns = np.arange(X.shape[1])
         self.ranges = np.ptp(X, axis=0)
         self.constant_columns = np.flatnonzero(self.ranges == 0).tolist()
