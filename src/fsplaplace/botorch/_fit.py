@@ -237,9 +237,12 @@ def _prior(data: Data, settings: Settings, last: Posterior | None) -> tuple[Prio
         if fitted_noise and isinstance(last.likelihood, Gaussian) and not last.likelihood.per_row:
             likelihood = last.likelihood
     varying = np.ptp(Y, axis=0) > 0
-    # One place says nothing of how the function varies.
-    if not np.any(np.ptp(X, axis=0)) or not np.any(varying):
+    if not np.any(varying):
         return prior, likelihood
+    if not np.any(np.ptp(X, axis=0)):
+        # One place says nothing of how the function varies; what differs there is noise.
+        unknown = variance is None and settings.noise is None
+        return prior, Gaussian(np.maximum(np.std(Y, axis=0), _NOISE)) if unknown else likelihood
     if not np.all(varying):
         return _prior_of_some(data, settings, varying, kernel, scale)
     with warnings.catch_warnings():
