@@ -35,7 +35,7 @@ _SHARE_NEAR_BEST = 0.25
 _OUTPUT_WEIGHTS = 0.5
 # Numbers of context points that have programs of their own are multiples of this; there are as many directions.
 _ROUND = 128
-# Numbers of rows that have are powers of two from the first to the second of these.
+# Numbers of rows that have programs of their own are powers of two from the first to the second of these.
 _FEWEST_ROWS, _MOST_ROWS = 16, 512
 # Guard points: with 512, 640 or 896 context points, and 150 to 200 inputs like those to come (fewer for fewer rows), their number is
 # rounded to one size for all data sets from 4 rows on that have as many context points.
