@@ -145,10 +145,12 @@ def test_a_value_seen_twice_without_noise_says_what_it_says_once():
 
 
 def test_measurements_of_one_place_are_data(model):
-    """Nothing says how the function varies: the kernel stays as it is, and the mean there is that of the measurements."""
+    """Nothing says how the function varies: the kernel stays as it is, the mean there is that of the measurements, the rest noise."""
     first = FSPModel(X[:1].repeat(5, 1), Y[:5], **SMALL)
     there = first.posterior(X[:1]).mean
     assert torch.allclose(there, Y[:5].mean(dim=0, keepdim=True), atol=0.01 * float(Y[:5].std()))
+    noise = (first.posterior(X[:1], observation_noise=True).variance - first.posterior(X[:1]).variance).sqrt()
+    assert torch.allclose(noise, Y[:5].std(correction=0).reshape(1, 1))
     assert first.updated(torch.cat([X[:1].repeat(5, 1), X]), torch.cat([Y[:5], Y])).fitted.prior.num_outputs == 1
 
 

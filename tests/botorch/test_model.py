@@ -57,7 +57,7 @@ def calm():
 def fixed():
     """A model and BoTorch's exact one with the same kernel and noise."""
     prior = fsp.Prior(Matern52(lengthscale=LENGTHS, variance=1.0))
-    model = FSPModel(X, Y[:, :1], prior=prior, noise=NOISE, outcome_transform=None, network=(100,), num_context=200)
+    model = FSPModel(X, Y[:, :1], prior=prior, noise=NOISE, outcome_transform=None)
     kernel = ScaleKernel(MaternKernel(nu=2.5, ard_num_dims=2))
     exact = SingleTaskGP(X, Y[:, :1], covar_module=kernel, mean_module=ZeroMean(), outcome_transform=None)
     kernel.base_kernel.lengthscale, kernel.outputscale, exact.likelihood.noise = torch.tensor(LENGTHS), 1.0, NOISE**2
@@ -145,6 +145,7 @@ REFERENCE = torch.tensor([-1.0, -1.0], dtype=torch.float64)
 
 
 def optimal(model):
+    torch.manual_seed(0)
     return get_optimal_samples(model, BOUNDS, num_optima=4, raw_samples=16, num_restarts=2)
 
 

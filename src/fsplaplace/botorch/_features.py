@@ -15,6 +15,11 @@ from torch.autograd.function import once_differentiable
 from fsplaplace.host import padded_size
 from fsplaplace.laplace import Posterior
 
+# Numbers of points that have programs of their own are powers of two from the first to the second of these: noisy acquisition
+# functions look at all rows beside each candidate, a new number in each iteration, and most of a small evaluation is one pass
+# over the directions.
+_FEWEST, _MOST = 16, 1024
+
 
 class Process(NamedTuple):
     """A Gaussian process at points: covariances are products of features, and `unexplained` is added at one point.
@@ -94,6 +99,8 @@ def _pulled(posterior: Posterior, x, cotangents):
 
 
 def _padded(values: np.ndarray, *, repeat: bool = True) -> np.ndarray:
-    missing = padded_size(values.shape[0]) - values.shape[0]
+    count = values.shape[0]
+    size = max(_FEWEST, 1 << (count - 1).bit_length()) if count <= _MOST else padded_size(count)
+    missing = size - count
     last = np.repeat(values[-1:], missing, axis=0)
     return np.concatenate([values, last if repeat else np.zeros_like(last)])

@@ -35,7 +35,7 @@ _SHARE_NEAR_BEST = 0.25
 _OUTPUT_WEIGHTS = 0.5
 # Numbers of context points that have programs of their own are multiples of this; there are as many directions.
 _ROUND = 128
-# Numbers of rows that have are powers of two from the first to the second of these.
+# Numbers of rows that have programs of their own are powers of two from the first to the second of these.
 _FEWEST_ROWS, _MOST_ROWS = 16, 512
 # Guard points: with 512, 640 or 896 context points, and 150 to 200 inputs like those to come (fewer for fewer rows), their number is
 # rounded to one size for all data sets from 4 rows on that have as many context points.
@@ -237,9 +237,12 @@ def _prior(data: Data, settings: Settings, last: Posterior | None) -> tuple[Prio
         if fitted_noise and isinstance(last.likelihood, Gaussian) and not last.likelihood.per_row:
             likelihood = last.likelihood
     varying = np.ptp(Y, axis=0) > 0
-    # One place says nothing of how the function varies.
-    if not np.any(np.ptp(X, axis=0)) or not np.any(varying):
+    if not np.any(varying):
         return prior, likelihood
+    if not np.any(np.ptp(X, axis=0)):
+        # One place says nothing of how the function varies; what differs there is noise.
+        unknown = variance is None and settings.noise is None
+        return prior, Gaussian(np.maximum(np.std(Y, axis=0), _NOISE)) if unknown else likelihood
     if not np.all(varying):
         return _prior_of_some(data, settings, varying, kernel, scale)
     with warnings.catch_warnings():
