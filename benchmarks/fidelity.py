@@ -4,7 +4,7 @@
     python benchmarks/fidelity.py --quick    # a corner of it, for the test suite
 
 Writes `benchmarks/results/fidelity.json` and, from it, `fidelity.md`, after every network; a run that was cut goes on where it
-stopped (delete the JSON to start anew). Rows of commit 27fb642, in `fidelity_before.json`, stand beside them. All errors are root-mean-square differences to the
+stopped (delete the JSON to start anew). Rows measured at commit 1b4c2e8, in `fidelity_before.json`, stand beside them. All errors are root-mean-square differences to the
 exact GP at points off the context set, divided by the prior's standard deviation.
 """
 
@@ -244,7 +244,7 @@ def _beside_before(rows: list[dict]) -> str:
             worse += [[*(row[part] for part in identity[:-1]), f"{form}, {name}", old, new] for row, old, new in risen]
     return "\n".join(
         [
-            f"## Beside the rows of commit 27fb642\n\nBetter or worse: by more than {100 * (MOST_WORSE - 1):.0f} % and {MOST_ADDED}.\n",
+            f"## Beside the rows measured at commit 1b4c2e8\n\nBetter or worse: by more than {100 * (MOST_WORSE - 1):.0f} % and {MOST_ADDED}.\n",
             markdown_table(["error", "rows", "better", "worse", "median ratio"], counts),
             "\nWorse:\n",
             markdown_table([*identity[:-1], "error", "before", "after"], worse),

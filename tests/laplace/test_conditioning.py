@@ -361,3 +361,15 @@ def test_what_cannot_be_conditioned_on_is_refused(x64, half):
         half.leave_one_out(TEST, TEST, Gaussian(1e-3))
     with pytest.raises(ValueError, match=r"Posterior.joint: x has shape \(2,\); pass sets of inputs"):
         half.joint(TEST[0])
+
+
+def test_data_outside_the_context_box_are_said_to_tell_little():
+    """The posterior has gone back to the prior there. A little outside, at TEST, they tell as much as inside."""
+    posterior = fit(slice(0, 10))
+    posterior.condition(TEST, np.resize(Y, (7, 2)))
+    inside, outside = np.array([[0.2, -0.3]]), np.array([[3.0, 3.0]])
+    with pytest.warns(fsp.VerdictWarning, match="1 of 2 inputs lie so far outside the box of the context"):
+        later = posterior.condition(np.concatenate([inside, outside]), Y[:2])
+    before, after = posterior.predict(outside).variance, later.predict(outside).variance
+    np.testing.assert_allclose(after, before, rtol=0.01)
+    jax.eval_shape(lambda x: posterior.condition(x, Y[:1]).log_evidence, jnp.asarray(outside, jnp.float32))

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import warnings
 from collections.abc import Callable
 from types import MethodType
 from typing import Any, ClassVar, Literal, cast, overload
@@ -19,7 +20,7 @@ from numpy.typing import ArrayLike
 from fsplaplace.arguments import KeyLike, Range, check_squares, checked
 from fsplaplace.host import check_fits, from_pickled, itemsize, resolve_budget, to_device, to_pickled
 from fsplaplace.laplace import _choices
-from fsplaplace.laplace._diagnostics import Diagnostics, Verdict
+from fsplaplace.laplace._diagnostics import Diagnostics, Verdict, VerdictWarning
 from fsplaplace.laplace._leave_one_out import LeaveOneOut, Told, leave_each_out
 from fsplaplace.laplace._linear_model import Later, LinearModel, Local, assembled, local_at
 from fsplaplace.laplace._observed import say_outside
@@ -232,7 +233,8 @@ class Posterior(eqx.Module):
         data's density around that mean. The precision form keeps the directions that it has. The verdict, and all other
         diagnostics, stay those of the first fit. Features come from the network as it is, so that many new data far from the
         old ones call for a new `laplace`. New data with hardly any noise that contradict what the posterior knows are warned about
-        (not under `jax.jit`), and so are observations through an operator that lie, or reach, outside the context region.
+        (not under `jax.jit`), and so are inputs far outside the box of the context points, and observations through an operator
+        that lie, or reach, outside it.
 
         Works inside `jax.jit` and `jax.vmap` (`equinox.filter_vmap` over X and y for several hypothetical data sets).
 
@@ -268,8 +270,10 @@ class Posterior(eqx.Module):
         changed: dict[str, Any] = {"later": found.later, "log_evidence": self.log_evidence + found.log_evidence}
         if isinstance(found.log_evidence, Tracer):
             changed["told"] = ()
-        elif self.told and of is None:
-            changed["told"] = (*self.told, Told.of(x, targets, chosen))
+        elif of is None:
+            _warn_if_outside(self, np.asarray(x))
+            if self.told:
+                changed["told"] = (*self.told, Told.of(x, targets, chosen))
         return assembled(Posterior, vars(self) | changed)
 
     @checked
@@ -440,6 +444,23 @@ def _check_on_host(posterior: Posterior, x, *, argument: str):
             f"{argument} has rows of shape {x.shape[1:]}, but the model was fitted to {wanted}; pass the same columns"
         )
     return x
+
+
+def _warn_if_outside(posterior: "Posterior", x: Float[np.ndarray, "n ..."]) -> None:
+    """New data hardly change a posterior that has gone back to the prior: more than halfway, by its variance."""
+    flat, points = (np.asarray(values).reshape(len(values), -1) for values in (x, posterior.context_points))
+    nearest = np.clip(flat, points.min(axis=0), points.max(axis=0))
+    beyond = np.any(nearest != flat, axis=1)
+    if not np.any(beyond):
+        return
+    correlation = np.asarray(posterior.prior.correlation(to_device(flat[beyond]), to_device(nearest[beyond])))
+    if count := int(np.sum(np.any(correlation**2 < 0.5, axis=1))):
+        warnings.warn(
+            f"condition: {count} of {len(x)} inputs lie so far outside the box of the context points that the posterior has gone back to the "
+            "prior, and these data tell it little; call laplace with all data and context_points that cover them",
+            VerdictWarning,
+            stacklevel=4,
+        )
 
 
 def _check_targets(y, likelihood: Likelihood, num_rows: int, width: int, dtype, *, caller: str):
