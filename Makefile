@@ -35,7 +35,8 @@ bench: $(VENV)/.ready  ## Speed beside the peers, growth, devices; sets up the p
 	$(BIN)/python benchmarks/scale.py
 	$(BIN)/python benchmarks/devices.py
 
-# The lowest versions that pyproject.toml allows, as wheels; without torch, whose lowest versions come with CUDA.
+# The lowest versions that pyproject.toml allows, as wheels; without torch, whose lowest versions come with CUDA. A Python that is
+# not on the PATH is downloaded: without a network, put it there.
 LOWEST_PYTHONS ?= 3.11 3.13
 LOWEST_TESTS ?= tests
 lowest:  ## The fast tests on the lowest allowed versions of everything that is imported, on the oldest and the newest Python.

@@ -135,6 +135,10 @@ MOST_CONTRADICTING = 1000
 # Noise variance over the smallest from which a row says nothing.
 UNTELLING = 1e8
 
+# Share of the box of the context points by which later observations may lie outside without a word: other points of the same
+# region do, as two draws of one sampler.
+MARGIN = 0.05
+
 # Rows of new data that go through one program, padded to a multiple of the first number, or of the second if there are no more
 # rows than the first: fewer programs, and a network is fast on a few rows.
 FEW_ROWS, ROWS_MULTIPLE, SMALL_MULTIPLE = 256, 16, 4

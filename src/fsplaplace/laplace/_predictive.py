@@ -189,8 +189,11 @@ def predict_block(linear: LinearModel, x) -> Prediction:
 
 @eqx.filter_jit
 def reaches_outside(linear: LinearModel, x) -> Bool[Array, "n 1"]:
-    """Whether what an operator sees at inputs reaches outside the box of the context points."""
-    return sees_outside(cast(SeenPrior, linear.prior), x, linear.context_points.reshape(len(linear.context_points), -1))
+    """Whether what an operator sees at inputs reaches outside the box of the context points, and not by a hair."""
+    points = linear.context_points.reshape(len(linear.context_points), -1)
+    lower, upper = jnp.min(points, axis=0), jnp.max(points, axis=0)
+    margin = _choices.MARGIN * (upper - lower)
+    return sees_outside(cast(SeenPrior, linear.prior), x, jnp.stack([lower - margin, upper + margin]))
 
 
 @eqx.filter_jit
