@@ -43,8 +43,8 @@ def approximate(
 ) -> Posterior | FunctionPosterior:
     """Fit, and return a posterior whose likelihood is that of one new observation.
 
-    With `noise_fitted` the noise was fitted to all rows, and only grows. With `relative` the scale of Gaussian noise is multiplied by that function of the inputs, and the likelihood that comes back has
-    the scale without it.
+    With `noise_fitted` the noise was fitted to all rows, and only grows. With `relative` the scale of Gaussian noise is multiplied
+    by that function of the inputs, and the likelihood that comes back has the scale without it.
     """
     options = _options(method, steps, num_context, rows, prior.num_outputs)
     if method == "fsp-laplace" and noise_fitted and relative is None:
