@@ -96,7 +96,7 @@ class UCI(Experiment):
     place = "Appendix C, table of test log-likelihood and out-of-distribution accuracy"
     presets = {  # noqa: RUF012 - constants of the class
         "quick": {
-            "seeds": 1, "steps": 200, "fvi_steps": 50, "estimator_steps": 100, "posterior_context": 200, "rank": 50,
+            "seeds": 1, "steps": 200, "fvi_steps": 50, "estimator_steps": 300, "posterior_context": 200, "rank": 50,
             "most_step_context": 50, "tasks": ["yacht"], "methods": [OURS, AUTHORS, "GP"],
         },
         "cpu": {
