@@ -35,18 +35,20 @@ class Comparison(NamedTuple):
     introduction: str
 
     def tables(self, rows: list[dict]) -> str:
-        """One table per measure; in bold the best score and those within one standard error of it."""
+        """One table per measure; in bold the best score and those within one standard error of it; "-" for what was not run."""
         parts, score = [self.introduction], next(iter(self.measures))
+        run = {row["method"] for row in rows}
+        methods = [method for method in self.methods if method in run]
         for measure, title in self.measures.items():
             body = []
             for dataset in [name for name in self.datasets if any(row["dataset"] == name for row in rows)]:
-                values = {method: _values(rows, dataset, method, measure) for method in self.methods}
+                found = {method: _values(rows, dataset, method, measure) for method in methods}
+                found = {method: values for method, values in found.items() if len(values)}
                 # Only folds that every method has finished are compared.
-                folds = min(map(len, values.values()))
-                if folds:
-                    cells = _cells({m: v[:folds] for m, v in values.items()}, bold=measure == score)
-                    body.append([f"{dataset} ({folds} folds)", *cells])
-            parts.append(f"## {title}\n\n" + markdown_table(["data", *self.methods], body))
+                folds = min(map(len, found.values()))
+                cells = _cells({m: v[:folds] for m, v in found.items()}, bold=measure == score)
+                body.append([f"{dataset} ({folds} folds)", *(cells.get(method, "-") for method in methods)])
+            parts.append(f"## {title}\n\n" + markdown_table(["data", *methods], body))
         return "\n\n".join(parts)
 
     def main(self) -> None:
@@ -79,14 +81,14 @@ def _values(rows: list[dict], dataset: str, method: str, measure: str) -> np.nda
     return np.array([value for _, value in found])
 
 
-def _cells(values: dict[str, np.ndarray], *, bold: bool) -> list[str]:
+def _cells(values: dict[str, np.ndarray], *, bold: bool) -> dict[str, str]:
     best = max(values, key=lambda method: values[method].mean())
-    cells = []
-    for found in values.values():
+    cells = {}
+    for method, found in values.items():
         error = found.std(ddof=1) / len(found) ** 0.5 if len(found) > 1 else 0.0
         text = f"{found.mean():.3f} ± {error:.3f}"
         # The standard error of the difference over folds: all methods see the same ones.
         gap = values[best] - found
         close = gap.mean() <= (gap.std(ddof=1) / len(gap) ** 0.5 if len(gap) > 1 else 0.0)
-        cells.append(f"**{text}**" if bold and close else text)
+        cells[method] = f"**{text}**" if bold and close else text
     return cells
