@@ -65,12 +65,10 @@ LARGEST_DENSE = 2000
 # Beyond it, up to this many weights, the p x p normal equations cost less than the passes and their compilation.
 LARGEST_NORMAL = 4000
 # Exponents of the relative ridges to choose from. Below the smallest the weights' own rounding shows in the predictions.
+# With 1e-12 where the Jacobian is factored in float32 fewer nats are lost (a hundredth where a prior is rough) and smooth means are closer
+# (.0001 instead of .0009), but then the last digit of an input moves a rough prior's mean by .01 of its standard deviation.
 SMALLEST_RIDGE = {"float32": -10, "float64": -13}
 LARGEST_RIDGE = -4
-# The same where the Jacobian itself is factored. In float32 with 1e-12 instead of 1e-10 the mean is three to ten times closer to the
-# exact process's (RBF(.3), 400 points: .0001 instead of .0009), and of 45 problems of benchmarks/verdict.py with Gaussian noise twelve
-# lose .005 to .5 nats less, six .006 to .08 more; with 1e-13 rough kernels lose up to .07.
-SMALLEST_DENSE_RIDGE = {"float32": -12, "float64": -13}
 # The same if derivatives are observed and the Jacobian is factored: directions that hardly show in values carry them. In float32
 # the mean of a Laplacian is off by 0.017 of its prior's standard deviation with 1e-10, by 0.005 with 1e-13, as in float64; under
 # Matern-5/2 in float64 the standard deviation of a slope by 0.0026 with 1e-13, by 0.0017 with 1e-15.
@@ -233,9 +231,7 @@ class Options(NamedTuple):
         """
         if self.delta is not None:
             return (self.delta,)
-        floors = SMALLEST_RIDGE
-        if solver == "dense":
-            floors = SMALLEST_RIDGE_OF_DERIVATIVES if of_derivatives else SMALLEST_DENSE_RIDGE
+        floors = SMALLEST_RIDGE_OF_DERIVATIVES if of_derivatives and solver == "dense" else SMALLEST_RIDGE
         smallest = floors[np.dtype(dtype).name]
         return tuple(10.0**exponent for exponent in range(smallest, LARGEST_RIDGE + 1))
 
