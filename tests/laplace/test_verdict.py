@@ -317,6 +317,24 @@ def test_rows_of_very_different_noise_are_judged_by_targets_with_the_noise_of_ea
     assert 0.5 * np.mean(losses) < float(posterior.verdict.loss) < 2 * np.mean(losses)
 
 
+def test_rows_that_each_tell_one_of_two_outputs_are_judged():
+    """What is missing has noise so large that it says nothing: every row is missing in one output."""
+    missing, noise = np.arange(60) % 2, 0.1
+    scale = np.full((60, 2), noise)
+    scale[np.arange(60), missing] = 1e6
+    prior = fsp.Prior(RBF(lengthscale=0.3), num_outputs=2)
+    model = fsp.as_model(fsp.mlp([50, 50], prior=prior, context=CONTEXT, key=jr.key(0)))
+    posterior = fsp.laplace(model, prior, fsp.likelihoods.Gaussian(scale), X, np.stack([Y, Y], axis=1))
+    assert posterior.verdict.level == "good"
+    x, kernel = np.linspace(-1, 1, 101)[:, None], lambda a, b: references.rbf(a, b, 0.3)
+    for output in (0, 1):
+        told = missing != output
+        exact = references.exact_gp(
+            kernel(X[told], X[told]), kernel(x, X[told]), kernel(x, x), Y[told], np.array(noise)
+        )
+        np.testing.assert_allclose(posterior.predict(x).mean[:, output], exact.mean, atol=5e-3)
+
+
 def test_rows_in_turns_are_all_seen_by_the_exact_process(monkeypatch):
     """Every fourth of 400 rows from four sensors is always the same sensor's; a process given those alone is .55 away."""
     monkeypatch.setattr(_choices, "MOST_TARGETS", 300)

@@ -40,8 +40,8 @@ _LEVELS: dict[str, _Level] = {
     "thorough": _Level((100, 200), (5000, 20_000), (1500, 10_000)),
 }
 # A layer with fewer units than columns sees only the space that they span. Two units for each column, in steps that share programs,
-# as far as the Jacobian's entries for a row allow: on 50 rows of 100 columns with one output the posterior is .03 nats closer to the
-# exact process's than with 50 units.
+# as far as the Jacobian's entries for a row allow: on 50 rows of 100 columns the posterior loses nats to the
+# exact process's with 50 units (benchmarks/small_tables.py).
 _UNITS_PER_COLUMN, _UNITS = 2, 50
 # The most weights of a network chosen here: 2x200 in up to 40 dimensions. 2x400 would train and solve ten times as long.
 MOST_WEIGHTS = 50_000

@@ -82,16 +82,16 @@ def loss_to_exact(
 
 
 def _new_noise(problem: Problem, reference: Reference, count: int) -> Float[np.ndarray, " kq"]:
-    """Variance of the noise of new targets; if every training row has its own, of rows at random that say something."""
+    """Variance of the noise of new targets; if every training row has its own, for each output that of rows at random that tell it."""
     if problem.noise is None:
         return np.tile(reference.noise, count)
     q, one = problem.prior.num_outputs, problem.likelihood.of_one()
     noise = None if one.rows(slice(0, 1)) is not one else one.noise((1, q))
     if noise is not None:
         return np.tile(noise.variance[0], count)
-    each = problem.noise.variance
-    telling = np.flatnonzero(np.all(each < _choices.UNTELLING * np.min(each, axis=0), axis=1))
-    return each[np.random.default_rng(0).choice(telling, count)].ravel()
+    generator = np.random.default_rng(0)
+    telling = [each[each < _choices.UNTELLING * np.min(each)] for each in problem.noise.variance.T]
+    return np.stack([generator.choice(each, count) for each in telling], axis=1).ravel()
 
 
 def moments_at(
