@@ -1,10 +1,10 @@
-"""The kernel "auto": a linear part where the evidence asks for it."""
+"""The kernel "auto": as smooth as the rows, with a linear part where the evidence asks for it."""
 
 import warnings
 
 import numpy as np
 import pytest
-from gpjax.kernels import Matern32, SumKernel
+from gpjax.kernels import Matern32, Matern52, SumKernel
 from sklearn.linear_model import BayesianRidge
 
 from fsplaplace.estimators import FSPClassifier, FSPRegressor, candidates
@@ -43,6 +43,19 @@ def test_a_truth_without_a_trend_has_none(linear):
     assert isinstance(model.prior_.kernel, Matern32)
 
 
+# Without noise its standard deviation ends at the lower bound.
+@pytest.mark.filterwarnings("ignore:fit_prior. these parameters ended at a bound:UserWarning")
+@pytest.mark.parametrize(("truth", "expected"), [(np.sin, Matern52), (np.abs, Matern32)], ids=["smooth", "kink"])
+def test_rows_without_noise_tell_how_smooth_the_function_is(linear, truth, expected):
+    X, _ = linear
+    y = truth(3 * X[:, 0])
+    model = FSPRegressor(**GP).fit(X[:, :1], y)
+    assert isinstance(model.prior_.kernel, expected)
+    if expected is Matern52:
+        plain = FSPRegressor(kernel="matern32", **GP).fit(X[:, :1], y)
+        assert model.prior_report_.value > plain.prior_report_.value + 1
+
+
 def test_labels_of_a_linear_truth_have_a_linear_part(linear):
     X, y = linear
     with warnings.catch_warnings():
@@ -53,6 +66,7 @@ def test_labels_of_a_linear_truth_have_a_linear_part(linear):
 
 def test_other_kernels_are_the_only_candidate():
     kernel = Matern32()
-    assert candidates("rbf") == ("rbf",)
-    assert candidates(kernel) == (kernel,)
+    assert [each.kernel for each in candidates("rbf")] == ["rbf"]
+    assert [each.kernel for each in candidates(kernel)] == [kernel]
+    assert all(each.trended is None for each in (*candidates("rbf"), *candidates(kernel)))
     assert len(candidates("auto")) > 1

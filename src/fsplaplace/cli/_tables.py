@@ -109,7 +109,7 @@ def estimator(wanted: Wanted, columns: Sequence[Column]) -> FSPRegressor:
     options |= {name: value for name in ("effort", "steps") if (value := getattr(wanted, name)) is not None}
     if wanted.period is not None or wanted.kernel not in (None, "auto"):
         # A period is added to the simplest of the kernels that "auto" chooses from.
-        first = candidates(FSPRegressor().kernel if wanted.kernel is None else wanted.kernel)[0]
+        first = candidates(FSPRegressor().kernel if wanted.kernel is None else wanted.kernel)[0].kernel
         options["kernel"] = kernel_text(str(first), wanted.period, columns)
     return FSPRegressor(**options)
 

@@ -29,7 +29,7 @@ from fsplaplace.estimators._effort import (
     choices,
     cost,
 )
-from fsplaplace.estimators._evidence import fit_best
+from fsplaplace.estimators._evidence import PriorCandidate, fit_best
 from fsplaplace.estimators._kernels import Columns, candidates, kernel_by_name
 from fsplaplace.estimators._outliers import warn_of_outliers
 from fsplaplace.estimators._rows import Scale, WeightedRows
@@ -180,21 +180,22 @@ class FSPEstimator(BaseEstimator):
     def _prior(self, rows: WeightedRows, likelihood: Likelihood, num_outputs: int, key: PRNGKeyArray):
         """The prior, the likelihood's noise, and what was said: by marginal likelihood unless there is nothing to fit."""
         columns = self._columns()
-        kernels = [
-            kernel_by_name(name, rows.X.shape[1], ard=self.ard, columns=columns) for name in candidates(self.kernel)
+
+        def prior(kernel: str | AbstractKernel) -> Prior:
+            found = kernel_by_name(kernel, rows.X.shape[1], ard=self.ard, columns=columns)
+            return Prior(found, num_outputs=num_outputs)
+
+        ways = [
+            PriorCandidate(prior(each.kernel), None if each.trended is None else prior(each.trended))
+            for each in candidates(self.kernel)
         ]
-        priors = [Prior(kernel, num_outputs=num_outputs) for kernel in kernels]
+        first = ways[0].prior
         if not (self.fit_prior and np.any(np.ptp(rows.y, axis=0) > 0)):
-            return priors[0], likelihood, ()
+            return first, likelihood, ()
         best = fit_best(
-            priors,
-            rows,
-            likelihood,
-            key=key,
-            ard=self.ard,
-            progress=self.progress,
-            **self._prior_options(priors[0], likelihood),
-        )
+            ways, rows, likelihood, key=key, ard=self.ard, progress=self.progress,
+            **self._prior_options(first, likelihood),
+        )  # fmt: skip
         # An input that does not matter has a length scale at its upper bound: what `ard` is for. The report says it.
         heard = [each for each in best.said if not re.match(_IRRELEVANT_INPUTS, str(each.message))]
         said = tuple(_with_names(str(each.message), best.fitted.prior.kernel, self._names()) for each in heard)
@@ -224,7 +225,7 @@ class FSPEstimator(BaseEstimator):
             raise ValueError(
                 f"{type(self).__name__}.plan: network is {self.network!r}; pass widths of hidden layers, or leave it out"
             )
-        prior = Prior(kernel_by_name(candidates(self.kernel)[0], num_features, ard=self.ard))
+        prior = Prior(kernel_by_name(candidates(self.kernel)[0].kernel, num_features, ard=self.ard))
         batch, step_context = batch_size(count) or count, min(found.num_context, MOST_STEP_CONTEXT)
         return cost(found, prior, count, num_features, batch, step_context)
 

@@ -1,15 +1,15 @@
-"""The prior of an estimator, with a linear part if the evidence prefers it."""
+"""The prior of an estimator: smoother, or with a linear part, if the evidence prefers it."""
 
 import itertools
 import warnings
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 from scipy.linalg import solve_triangular
 
-from fsplaplace.estimators._rows import WeightedRows
+from fsplaplace.estimators._rows import Scale, WeightedRows
 from fsplaplace.host import host_generator
 from fsplaplace.likelihoods import Gaussian, Likelihood
 from fsplaplace.prior import Prior, moments
@@ -18,14 +18,28 @@ from fsplaplace.tuning import FittedPrior, fit_prior
 # Rows that decide between candidates: as many as the restarts of `fit_prior` see. A trend that 300 rows do not show is one
 # that the other part follows from all of them.
 _DECIDING_ROWS = 300
-# What the linear part must gain in nats: a part more has been fitted to the same targets.
-_NATS_PER_PART = 1.0
+# What another prior must gain in nats: it has been fitted to the same targets, a linear part with a parameter more.
+_LEAST_GAIN = 1.0
+# Noise in standard deviations of the targets above which rows hardly tell how smooth a function is: a fit more would be for nothing.
+_LITTLE_NOISE = 0.05
 # Rows for each column without which no linear part is tried: a plane through about as many rows as columns misses none of them, and its
 # evidence then takes the noise for small (10 x 10: 90 % intervals covered 76 %).
 _ROWS_PER_SLOPE = 2
 # Factors of the kernel, of a linear part and of the noise variance that are tried before a linear part is fitted.
 _TRENDS = tuple(itertools.product((1.0, 0.3, 0.03), (0.03, 0.1, 0.3, 1.0), (0.5, 1.0, 2.0)))
 _NUGGET = 1e-10
+
+
+class PriorCandidate(NamedTuple):
+    """One smoothness that the evidence may choose.
+
+    Attributes:
+        prior: without a linear part.
+        trended: with one; None for none.
+    """
+
+    prior: Prior
+    trended: Prior | None = None
 
 
 class BestPrior(NamedTuple):
@@ -41,34 +55,86 @@ class BestPrior(NamedTuple):
 
 
 def fit_best(
-    candidates: Sequence[Prior], rows: WeightedRows, likelihood: Likelihood, *, key: PRNGKeyArray, **options
+    ways: Sequence[PriorCandidate], rows: WeightedRows, likelihood: Likelihood, *, key: PRNGKeyArray, **options
 ) -> BestPrior:
-    """The first candidate fitted to all rows, or the second, which has a linear part more, if its evidence is higher.
+    """The first candidate fitted to all rows; or a smoother one, or one with a linear part, if its evidence is higher by a nat.
+
+    Smoother ones are tried if the first leaves little noise: more of it hides how smooth a function is. A linear part is tried if
+    there are two rows for each column.
 
     Args:
-        candidates: one prior, or that and one with a linear part, which must gain a nat; with less than two rows for each
-            column the first.
+        ways: from rough to smooth.
         rows: the data.
         likelihood: of the targets, whose noise is fitted along.
         key: of `fit_prior` and of the choice of rows.
         options: of `fit_prior`.
 
-    Time: that of `fit_prior`; if a linear part may gain, twice as much up to 300 rows, and beyond that also of both on 300 of them.
+    Time: that of `fit_prior`; for each further candidate as much again up to 300 rows, and beyond that of two fits to 300 of them.
     """
-    plain = _fit(candidates[0], rows, likelihood, key=key, **options)
-    if len(candidates) == 1 or rows.X.shape[0] < _ROWS_PER_SLOPE * rows.X.shape[1]:
-        return plain
-    few = rows.X.shape[0] <= _DECIDING_ROWS
-    some = rows if few else rows.some(_DECIDING_ROWS, host_generator(key))
-    fitted = plain.fitted.likelihood
-    if isinstance(fitted, Gaussian) and trend_gain(plain.fitted.prior, fitted, some) < 0:
-        return plain
-    more = options if few else {**options, "restarts": 1}
-    before = plain if few else _fit(candidates[0], some, likelihood, key=key, **more)
-    trended = _fit(candidates[1], some, likelihood, key=key, **more)
-    if not trended.fitted.report.value > before.fitted.report.value + _NATS_PER_PART:
-        return plain
-    return trended if few else _fit(candidates[1], rows, likelihood, key=key, **options)
+    contest = _Contest.of(rows, likelihood, key, options)
+    way, best = ways[0], contest.fit(ways[0].prior)
+    for other in ways[1:]:
+        if not _shows_smoothness(best.fitted.likelihood, rows):
+            break
+        better = contest.better(way.prior, best, other.prior)
+        if better is None:
+            break
+        way, best = other, better
+    if way.trended is None or rows.X.shape[0] < _ROWS_PER_SLOPE * rows.X.shape[1]:
+        return best
+    noise = best.fitted.likelihood
+    if isinstance(noise, Gaussian) and trend_gain(best.fitted.prior, noise, contest.some) < 0:
+        return best
+    return contest.better(way.prior, best, way.trended) or best
+
+
+def _shows_smoothness(likelihood: Likelihood, rows: WeightedRows) -> bool:
+    """Whether the noise of any target is small enough to see how smooth the function below it is."""
+    if not isinstance(likelihood, Gaussian):
+        return False
+    spread = Scale.of(rows.y, rows.weights).std
+    return bool(np.min(np.asarray(likelihood.scale, np.float64) / spread) < _LITTLE_NOISE)
+
+
+class _Contest(NamedTuple):
+    """Priors that are compared by the evidence of the same rows.
+
+    Attributes:
+        rows: all of them.
+        some: those that decide.
+        likelihood: whose noise is fitted along.
+        key: of `fit_prior`.
+        options: of `fit_prior`.
+    """
+
+    rows: WeightedRows
+    some: WeightedRows
+    likelihood: Likelihood
+    key: PRNGKeyArray
+    options: dict[str, Any]
+
+    @classmethod
+    def of(cls, rows: WeightedRows, likelihood: Likelihood, key: PRNGKeyArray, options: dict[str, Any]) -> "_Contest":
+        few = rows.X.shape[0] <= _DECIDING_ROWS
+        some = rows if few else rows.some(_DECIDING_ROWS, host_generator(key))
+        return cls(rows, some, likelihood, key, options)
+
+    def fit(self, prior: Prior) -> BestPrior:
+        """To all rows."""
+        return _fit(prior, self.rows, self.likelihood, key=self.key, **self.options)
+
+    def better(self, prior: Prior, best: BestPrior, other: Prior) -> BestPrior | None:
+        """Another prior fitted to all rows, if it gains a nat on the deciding ones over the one that is best so far."""
+        if self.some is self.rows:
+            before, after = best, self.fit(other)
+        else:
+            before, after = (
+                _fit(each, self.some, self.likelihood, key=self.key, **{**self.options, "restarts": 1})
+                for each in (prior, other)
+            )
+        if not after.fitted.report.value > before.fitted.report.value + _LEAST_GAIN:
+            return None
+        return after if self.some is self.rows else self.fit(other)
 
 
 def trend_gain(prior: Prior, likelihood: Gaussian, rows: WeightedRows) -> float:

@@ -34,8 +34,22 @@ _CLASSES: dict[str, Callable[..., AbstractKernel]] = {
     "linear": Linear,
 }
 KERNELS = (*_CLASSES, "linear+matern32")
-# What "auto" chooses from by evidence, the simplest first.
-_CANDIDATES = ("matern32", "linear + matern32")
+
+
+class Candidate(NamedTuple):
+    """One smoothness that the evidence may choose.
+
+    Attributes:
+        kernel: a name, text, or a GPJax kernel.
+        trended: the same with a linear part, which the evidence may prefer; None for none.
+    """
+
+    kernel: str | AbstractKernel
+    trended: str | AbstractKernel | None = None
+
+
+# What "auto" chooses from, from rough to smooth.
+_CANDIDATES = (Candidate("matern32", "linear + matern32"), Candidate("matern52", "linear + matern52"))
 
 
 class Columns(NamedTuple):
@@ -57,9 +71,9 @@ class Columns(NamedTuple):
         return cls(tuple(f"x{index}" for index in range(count)), np.ones(count))
 
 
-def candidates(kernel: str | AbstractKernel) -> tuple[str | AbstractKernel, ...]:
+def candidates(kernel: str | AbstractKernel) -> tuple[Candidate, ...]:
     """The kernels that the evidence is to choose from: those of "auto", or the one given."""
-    return _CANDIDATES if isinstance(kernel, str) and kernel == "auto" else (kernel,)
+    return _CANDIDATES if isinstance(kernel, str) and kernel == "auto" else (Candidate(kernel),)
 
 
 def kernel_by_name(
