@@ -14,6 +14,7 @@ from fsplaplace.laplace._choices import Options, Treatment
 from fsplaplace.laplace._compare_means import compare_means, means_at
 from fsplaplace.laplace._cost import Cost
 from fsplaplace.laplace._diagnostics import Clock, Diagnostics, misfit_to_noise, variance_ratios
+from fsplaplace.laplace._divergence import Moments, typical
 from fsplaplace.laplace._features import Blocks, Known, data_blocks, known_at
 from fsplaplace.laplace._loss import loss_to_exact, moments_at
 from fsplaplace.laplace._mode import (
@@ -29,7 +30,7 @@ from fsplaplace.laplace._observed import Observed
 from fsplaplace.laplace._posterior import Posterior
 from fsplaplace.laplace._problem import Places, Problem
 from fsplaplace.laplace._pull_back import PulledBack, Task, solve
-from fsplaplace.laplace._reference import Moments, reference_at, typical
+from fsplaplace.laplace._reference import reference_at
 from fsplaplace.laplace._verdict import verdict_of
 from fsplaplace.networks import CapacityWarning, linear_model, linearisation
 from fsplaplace.prior import PriorFactor, moments

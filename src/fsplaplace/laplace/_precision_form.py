@@ -8,12 +8,13 @@ from jaxtyping import Array, Float
 from fsplaplace.host import in_float64, to_device
 from fsplaplace.laplace import _choices
 from fsplaplace.laplace._diagnostics import Clock, Diagnostics, misfit_to_noise, variance_ratios
+from fsplaplace.laplace._divergence import Moments
 from fsplaplace.laplace._features import data_blocks
 from fsplaplace.laplace._loss import loss_to_exact
 from fsplaplace.laplace._mode import at_network, local_model
 from fsplaplace.laplace._posterior import Posterior
 from fsplaplace.laplace._problem import Places, Problem
-from fsplaplace.laplace._reference import Moments, reference_at
+from fsplaplace.laplace._reference import reference_at
 from fsplaplace.laplace._verdict import verdict_of
 from fsplaplace.linalg import lanczos_inverse_factor
 from fsplaplace.networks import pull_back, push_forward
