@@ -43,8 +43,6 @@ def test_a_truth_without_a_trend_has_none(linear):
     assert isinstance(model.prior_.kernel, Matern32)
 
 
-# Without noise its standard deviation ends at the lower bound.
-@pytest.mark.filterwarnings("ignore:fit_prior. these parameters ended at a bound:UserWarning")
 @pytest.mark.parametrize(("truth", "expected"), [(np.sin, Matern52), (np.abs, Matern32)], ids=["smooth", "kink"])
 def test_rows_without_noise_tell_how_smooth_the_function_is(linear, truth, expected):
     X, _ = linear
@@ -54,6 +52,8 @@ def test_rows_without_noise_tell_how_smooth_the_function_is(linear, truth, expec
     if expected is Matern52:
         plain = FSPRegressor(kernel="matern32", **GP).fit(X[:, :1], y)
         assert model.prior_report_.value > plain.prior_report_.value + 1
+        # The smallest noise that is tried is no accusation, and is said.
+        assert "look free of noise" in str(model)
 
 
 def test_labels_of_a_linear_truth_have_a_linear_part(linear):

@@ -295,15 +295,23 @@ def test_a_constant_column_is_named_and_the_fit_goes_on():
 
 def test_fewer_rows_than_parameters_is_said():
     X, y = np.array([[0.0, 1.0], [1.0, 0.0], [0.5, 0.2]]), np.array([0.0, 1.0, 0.4])
-    with pytest.warns(UserWarning, match="values for 4 parameters|ended at a bound") as caught:
+    with pytest.warns(UserWarning, match="values for 4 parameters|ended at a bound|look free of noise") as caught:
         result = fit_prior(Prior(RBF(lengthscale=jnp.ones(2))), X, y, key=KEY, restarts=1)
     assert any("y has 3 values for 4 parameters" in str(warning.message) for warning in caught)
     assert all(np.isfinite(row.after) for row in result.report.rows)
 
 
+def test_targets_without_noise_are_said():
+    X = np.linspace(0, 3, 40)[:, None]
+    with pytest.warns(UserWarning, match="look free of noise; likelihood.scale = ") as caught:
+        result = fit_prior(Prior(RBF()), X, np.sin(2 * X[:, 0]), Gaussian(0.1), key=KEY, restarts=1)
+    assert result.report["likelihood.scale"].is_smallest_noise
+    assert not any("likelihood.scale" in str(w.message) for w in caught if "ended at a bound" in str(w.message))
+
+
 def test_a_period_longer_than_the_data_is_said():
     X = np.linspace(0, 1, 30)[:, None]
-    with pytest.warns(UserWarning, match="longer than the data's range|ended at a bound") as caught:
+    with pytest.warns(UserWarning, match="longer than the data's range|ended at a bound|look free of noise") as caught:
         fit_prior(Prior(Periodic()), X, X[:, 0], key=KEY, restarts=1, standard_errors=False)
     assert any("longer than the data's range of 1" in str(warning.message) for warning in caught)
 

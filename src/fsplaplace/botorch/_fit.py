@@ -247,7 +247,11 @@ def _prior(data: Data, settings: Settings, last: Posterior | None) -> tuple[Prio
         return _prior_of_some(data, settings, varying, kernel, scale)
     with warnings.catch_warnings():
         # An input that does not matter has a length scale at its bound, which is what separate ones are for.
-        warnings.filterwarnings("ignore", message="fit_prior: these parameters ended at a bound", category=UserWarning)
+        warnings.filterwarnings(
+            "ignore",
+            message="fit_prior: (these parameters ended at a bound|the targets look free of noise)",
+            category=UserWarning,
+        )
         fitted = fit_prior(
             prior, X, Y, likelihood, key=jr.key(settings.seed), ard=True, standard_errors=False,
             fit_noise=variance is None and settings.noise is None, restarts=1 if warm else 3,

@@ -53,10 +53,11 @@ from fsplaplace.prior import Prior, moments
 
 # Relative noise that a network is chosen for: with less of it no network would do, and labels tell about as much as this.
 _NOISE_RANGE, _LABEL_NOISE = (0.03, 1.0), 0.3
-# The one harmless warning of `fit_prior`: all that ended at a bound are length scales, at the upper one.
-_IRRELEVANT_INPUTS = (
-    r"fit_prior: these parameters ended at a bound, so the data did not choose their values: "
-    r"([\w.\[\]]*lengthscale[\w.\[\]]* = \S+ \(upper\)(, )?)+;"
+# Harmless warnings of `fit_prior`, which the estimator's own words repeat: all that ended at a bound are length scales, at the upper
+# one; targets that look free of noise.
+_HARMLESS = (
+    r"fit_prior: (these parameters ended at a bound, so the data did not choose their values: "
+    r"([\w.\[\]]*lengthscale[\w.\[\]]* = \S+ \(upper\)(, )?)+|the targets look free of noise);"
 )
 
 
@@ -197,7 +198,7 @@ class FSPEstimator(BaseEstimator):
             **self._prior_options(first, likelihood),
         )  # fmt: skip
         # An input that does not matter has a length scale at its upper bound: what `ard` is for. The report says it.
-        heard = [each for each in best.said if not re.match(_IRRELEVANT_INPUTS, str(each.message))]
+        heard = [each for each in best.said if not re.match(_HARMLESS, str(each.message))]
         said = tuple(_with_names(str(each.message), best.fitted.prior.kernel, self._names()) for each in heard)
         for text, each in zip(said, heard, strict=True):
             warnings.warn(text, each.category, stacklevel=2)

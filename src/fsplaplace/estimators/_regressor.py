@@ -209,7 +209,10 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
         spread = ", ".join(f"{value:.3g}" for value in self.target_scale_.std)
         against = f" (the targets' standard deviation: {spread})" if self.standardize else ""
         varies = "" if self.noise_profile_ is None else f", {self._noise_range()}"
-        said, left = [f"noise: standard deviation {noise}{varies}{against}"], self.leave_one_out_
+        report = getattr(self, "prior_report_", None)
+        free = report is not None and any(row.is_smallest_noise for row in report.rows)
+        least = ", the smallest that is tried: the targets look free of noise" if free else ""
+        said, left = [f"noise: standard deviation {noise}{varies}{against}{least}"], self.leave_one_out_
         if left is not None:
             some = f" over {left.num_rows} of the rows" if left.num_rows < self._counts[0] else ""
             said.append(

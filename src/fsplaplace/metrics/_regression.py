@@ -3,9 +3,8 @@
 import jax
 import jax.numpy as jnp
 from jax.core import Tracer
-from jax.scipy.special import entr, logsumexp, xlog1py
 from jax.scipy.stats import norm
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
@@ -198,5 +197,3 @@ def _noise_variance(noise_variance: ArrayLike, y: Float[Array, "n q"]) -> Array:
 def _half_width(level: float) -> float:
     """Phi^-1((1 + level) / 2), on the host, so that float32 inputs get a quantile in full precision."""
     return float(ndtri(0.5 * (1 + level)))
-
-

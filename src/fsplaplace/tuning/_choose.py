@@ -104,7 +104,9 @@ def choose_prior(
         prior = candidate if isinstance(candidate, Prior) else Prior(candidate, num_outputs=num_outputs)
         with warnings.catch_warnings():
             # The table says which parameters ended at a bound.
-            warnings.filterwarnings("ignore", message="fit_prior: these parameters ended at a bound")
+            warnings.filterwarnings(
+                "ignore", message="fit_prior: (these parameters ended at a bound|the targets look free of noise)"
+            )
             fits[name] = fit_prior(prior, X, y, likelihood, key=key, **options)
     values = {name: fit.report.value if not also else _log_evidence(fit, X, y, also) for name, fit in fits.items()}
     order = sorted(fits, key=lambda name: -values[name])

@@ -33,6 +33,11 @@ class ParameterRow(eqx.Module):
     at_bound: str = eqx.field(static=True, default="")
     fixed: bool = eqx.field(static=True, default=False)
 
+    @property
+    def is_smallest_noise(self) -> bool:
+        """Whether this is noise that ended at the least that is tried, as for targets that are exact."""
+        return self.name.startswith("likelihood.scale") and self.at_bound == "lower"
+
 
 class FitReport(eqx.Module):
     """How parameters were fitted; prints as a table.
@@ -134,13 +139,19 @@ def mean_rows(space: ParameterSpace, prior: Prior, beta, errors) -> tuple[Parame
 
 def bound_notes(rows: tuple[ParameterRow, ...]) -> list[str]:
     """Parameters that ended at a bound, which the data did not choose."""
-    reached = [f"{row.name} = {row.after:.3g} ({row.at_bound})" for row in rows if row.at_bound]
-    if not reached:
-        return []
-    return [
-        f"these parameters ended at a bound, so the data did not choose their values: {', '.join(reached)}; use a "
-        "simpler kernel, or fix them with paramax.non_trainable"
-    ]
+    notes, silent = [], [row for row in rows if row.is_smallest_noise]
+    reached = [f"{row.name} = {row.after:.3g} ({row.at_bound})" for row in rows if row.at_bound and row not in silent]
+    if reached:
+        notes.append(
+            f"these parameters ended at a bound, so the data did not choose their values: {', '.join(reached)}; use a "
+            "simpler kernel, or fix them with paramax.non_trainable"
+        )
+    if silent:
+        found = ", ".join(f"{row.name} = {row.after:.3g}" for row in silent)
+        notes.append(
+            f"the targets look free of noise; {found} is the smallest that is tried, and no interval of a target is narrower than that"
+        )
+    return notes
 
 
 def _entries(name: str, shape: tuple[int, ...]) -> list[str]:
