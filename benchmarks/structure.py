@@ -31,6 +31,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 PACKAGE = "fsplaplace"
 BEFORE = "168fc86"
 STEPS, QUICK_STEPS = 200, 10
+_MOST_ROOMS = 6
 PATTERNS = {
     "`enable_x64`": r"\benable_x64\b",
     "`isinstance(.., Gaussian)`": r"isinstance\([^()]*\bGaussian\b",
@@ -220,9 +221,15 @@ def _sample():
 
 
 def measure_laplace(_steps: int) -> dict[str, str]:
-    """Files and switches of a first and of a second posterior."""
+    """Files and switches of a first and of a second posterior, and which rooms the second one's lead to."""
     _, _, laplace = _sample()
-    return {f"`laplace`, {state}: switches between files": _profile(laplace) for state in ("cold", "warm")}
+    found = {f"`laplace`, {state}: switches between files": _profile(laplace) for state in ("cold", "warm")}
+    entered = _entered(_visits(laplace))
+    rooms = collections.Counter(_room(".".join(Path(path).with_suffix("").parts)) for path in entered)
+    return found | {
+        f"of these into `{room}`": _of(count, len({path for path in entered if path.startswith(room)}), "files")
+        for room, count in rooms.most_common(_MOST_ROOMS)
+    }
 
 
 def measure_fit(steps: int) -> dict[str, str]:
@@ -255,6 +262,12 @@ def measure_programs(_steps: int) -> dict[str, int]:
 
 def _profile(function) -> str:
     """Files of the package that a call enters, and how often a call lands in another file than the call before it."""
+    visited = _visits(function)
+    return _of(len(_entered(visited)), len(set(visited)), "files")
+
+
+def _visits(function) -> list[str]:
+    """The file of each call into the package, relative to it, in order."""
     import fsplaplace
 
     root = os.path.dirname(fsplaplace.__file__) + os.sep
@@ -262,15 +275,19 @@ def _profile(function) -> str:
 
     def note(frame, event, _argument):
         if event == "call" and frame.f_code.co_filename.startswith(root):
-            visited.append(frame.f_code.co_filename)
+            visited.append(frame.f_code.co_filename.removeprefix(root))
 
     sys.setprofile(note)
     try:
         function()
     finally:
         sys.setprofile(None)
-    switches = sum(one != other for one, other in itertools.pairwise(visited))
-    return _of(switches, len(set(visited)), "files")
+    return visited
+
+
+def _entered(visited: list[str]) -> list[str]:
+    """The files that calls land in from another one."""
+    return [other for one, other in itertools.pairwise(visited) if one != other]
 
 
 MEASUREMENTS = {"laplace": measure_laplace, "fit": measure_fit, "programs": measure_programs}

@@ -14,7 +14,7 @@ from fsplaplace.laplace._choices import Options, Treatment
 from fsplaplace.laplace._compare_means import compare_means, means_at
 from fsplaplace.laplace._cost import Cost
 from fsplaplace.laplace._diagnostics import Clock, Diagnostics, misfit_to_noise, variance_ratios
-from fsplaplace.laplace._divergence import Moments, typical
+from fsplaplace.laplace._exact_process import Moments, typical
 from fsplaplace.laplace._features import Blocks, Known, data_blocks, known_at
 from fsplaplace.laplace._loss import loss_to_exact, moments_at
 from fsplaplace.laplace._mode import (

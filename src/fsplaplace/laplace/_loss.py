@@ -10,14 +10,14 @@ from scipy.special import expit, softmax, xlogy
 from fsplaplace.host import in_float64, scattered, to_device
 from fsplaplace.laplace import _choices
 from fsplaplace.laplace._choices import Treatment
-from fsplaplace.laplace._divergence import Extremes, Moments, divergence, extremes
+from fsplaplace.laplace._exact_process import Moments
 from fsplaplace.laplace._features import Block, Known
 from fsplaplace.laplace._mode import posterior_mode
 from fsplaplace.laplace._observed import Observed
 from fsplaplace.laplace._operator_loss import loss_on_sample
 from fsplaplace.laplace._problem import Places, Problem
 from fsplaplace.laplace._pull_back import PulledBack
-from fsplaplace.laplace._reference import Reference
+from fsplaplace.laplace._reference import Extremes, Reference, divergence, extremes
 from fsplaplace.likelihoods import Bernoulli, Categorical, Likelihood
 from fsplaplace.prior import moments
 

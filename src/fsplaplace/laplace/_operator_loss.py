@@ -9,13 +9,13 @@ from jaxtyping import Float
 
 from fsplaplace.host import scattered
 from fsplaplace.laplace import _choices
-from fsplaplace.laplace._divergence import Moments, divergence
+from fsplaplace.laplace._exact_process import Moments
 from fsplaplace.laplace._features import Block, normalise, view
 from fsplaplace.laplace._mode import posterior_mode
 from fsplaplace.laplace._observed import Observed
 from fsplaplace.laplace._problem import Problem, evenly
 from fsplaplace.laplace._pull_back import PulledBack
-from fsplaplace.laplace._reference import Reference
+from fsplaplace.laplace._reference import Reference, divergence
 from fsplaplace.operators import Operator, value
 from fsplaplace.prior import moments
 

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 from fsplaplace.host import in_float64, to_device
 from fsplaplace.laplace import _choices
 from fsplaplace.laplace._diagnostics import Clock, Diagnostics, misfit_to_noise, variance_ratios
-from fsplaplace.laplace._divergence import Moments
+from fsplaplace.laplace._exact_process import Moments
 from fsplaplace.laplace._features import data_blocks
 from fsplaplace.laplace._loss import loss_to_exact
 from fsplaplace.laplace._mode import at_network, local_model

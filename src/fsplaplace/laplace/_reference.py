@@ -10,12 +10,37 @@ from scipy.linalg import solve_triangular
 from fsplaplace.host import scattered, to_device
 from fsplaplace.laplace import _choices
 from fsplaplace.laplace._choices import Treatment
-from fsplaplace.laplace._divergence import Divergence, Moments, divergence, typical
+from fsplaplace.laplace._exact_process import Given, Moments, joint_with, near_data, shares, typical
 from fsplaplace.laplace._features import Normalised, normalise
 from fsplaplace.laplace._observed import Observed
 from fsplaplace.laplace._problem import Places, Problem, evenly
-from fsplaplace.operators import value
 from fsplaplace.prior import moments
+
+
+class Divergence(NamedTuple):
+    """Mean Kullback-Leibler divergence for a new target.
+
+    Attributes:
+        forward: from the exact process: what the log predictive density loses.
+        symmetric: the mean of both directions, for which spikes between context points are as wrong as false confidence.
+    """
+
+    forward: float
+    symmetric: float
+
+
+class Extremes(NamedTuple):
+    """How far a process is from the exact one at the single inputs where it is farthest, over points and outputs.
+
+    Attributes:
+        smallest: standard deviation of a new target over the exact process's.
+        largest: the same.
+        apart: distance of the means, in the exact process's standard deviations of a new target.
+    """
+
+    smallest: float
+    largest: float
+    apart: float
 
 
 class SamplePart(NamedTuple):
@@ -161,16 +186,16 @@ def reference_at(problem: Problem, places: Places, observed: tuple[Observed, ...
     if not all(kind.noise is not None and kind.stated for kind in kinds):
         covariance = moments.covariance(prior, points)
         return Reference(judged, witnesses, points, covariance, None, None, np.full(q, math.nan), False, None)
-    given = [_Given.of(kind, share) for kind, share in zip(kinds, _shares(kinds), strict=True)]
+    given = [Given.of(kind, share) for kind, share in zip(kinds, shares(kinds), strict=True)]
     where = np.concatenate([points, places.context[witnesses], places.new])
-    stated = _joint(problem, where, given)
+    stated = joint_with(problem, where, given)
     size, compared = points.shape[0] * q, (points.shape[0] + witnesses.size) * q
     before = where.shape[0] * q
     targets, noise = (
         np.concatenate(each) for each in zip(*((part.targets, part.noise) for part in given), strict=True)
     )
     # The few rows that ridges are compared on, and where each of their targets is.
-    few = [scattered(len(part.inputs), each) for part, each in zip(given, _shares(kinds, few=True), strict=True)]
+    few = [scattered(len(part.inputs), each) for part, each in zip(given, shares(kinds, few=True), strict=True)]
     starts = np.cumsum([0, *(part.targets.size for part in given)])
     kept = np.concatenate([start + part.positions(rows) for part, start, rows in zip(given, starts, few, strict=False)])
     exact = stated.given(before + kept, targets[kept], noise[kept])
@@ -206,67 +231,7 @@ def reference_at(problem: Problem, places: Places, observed: tuple[Observed, ...
     )
 
 
-class _Given(NamedTuple):
-    """The rows of one kind that the exact process is conditioned on.
-
-    Attributes:
-        kind: what was observed.
-        inputs: where.
-        targets: flattened.
-        noise: the variance of their noise.
-    """
-
-    kind: Observed
-    inputs: Float[np.ndarray, "s ..."]
-    targets: Float[np.ndarray, " sk"]
-    noise: Float[np.ndarray, " sk"]
-
-    @classmethod
-    def of(cls, kind: Observed, most: int) -> "_Given":
-        rows = scattered(kind.data.num_rows, most)
-        part = kind.data.take(rows)
-        assert kind.noise is not None
-        targets = np.asarray(part.targets, dtype=np.float64)
-        return cls(kind, part.inputs, targets.ravel(), kind.noise.variance[rows].ravel())
-
-    @property
-    def width(self) -> int:
-        """Targets of each row."""
-        return self.kind.num_outputs
-
-    def positions(self, rows: Int[np.ndarray, " k"]) -> Int[np.ndarray, " kq"]:
-        """Where the targets of some rows are among the flattened ones."""
-        return (rows[:, None] * self.width + np.arange(self.width)).ravel()
-
-
-def _shares(kinds: tuple[Observed, ...], *, few: bool = False) -> list[int]:
-    """For each kind the most rows that the exact process is given: all where that is cheap."""
-    total = sum(kind.num_targets for kind in kinds)
-    targets = _choices.SAMPLE_TARGETS if few else _choices.num_targets(total, 1)
-    share = min(1.0, targets / total)
-    # A few boundary values say more than thousands of residuals: they are not thinned out with those.
-    least = _choices.FEWEST_OF_A_KIND if len(kinds) > 1 else 1
-    return [
-        min(
-            max(round(share * kind.num_targets) // kind.num_outputs, least),
-            max(1, _choices.MOST_EVALUATIONS // kind.operator.num_evaluations),
-        )
-        for kind in kinds
-    ]
-
-
-def _joint(problem: Problem, where: Float[np.ndarray, "k ..."], given: list[_Given]) -> "_Joint":
-    """The prior of the function at some points and of what was observed."""
-    prior = problem.prior
-    if problem.of_values:
-        everywhere = np.concatenate([where, given[0].inputs])
-        return _Joint(*moments.joint(prior, everywhere))
-    parts = [(value, where), *((part.kind.operator, part.inputs) for part in given)]
-    means = [moments.mean(prior, where), *(part.kind.mean(part.inputs) for part in given)]
-    return _Joint(np.concatenate([each.ravel() for each in means]), moments.covariance_of(prior, parts))
-
-
-def _noise_of_values(problem: Problem, given: list[_Given]) -> Float[np.ndarray, " q"]:
+def _noise_of_values(problem: Problem, given: list[Given]) -> Float[np.ndarray, " q"]:
     """Of those observed; else of the likelihood of new values; else a share of the prior variance."""
     q = problem.prior.num_outputs
     for part in given:
@@ -276,42 +241,6 @@ def _noise_of_values(problem: Problem, given: list[_Given]) -> Float[np.ndarray,
     if noise is not None:
         return np.broadcast_to(typical(np.asarray(noise, np.float64)), (q,))
     return _choices.LATENT_NOISE * moments.variance(problem.prior, problem.context[:1])[0]
-
-
-class _Joint(NamedTuple):
-    """A process at all points that matter."""
-
-    mean: Float[np.ndarray, " K"]
-    covariance: Float[np.ndarray, "K K"]
-
-    def given(self, at: Int[np.ndarray, " k"], targets: Float[np.ndarray, " k"], noise) -> Moments:
-        """Conditioned on noisy targets at some of the points."""
-        cross = self.covariance[:, at]
-        gain = np.linalg.solve(self.covariance[np.ix_(at, at)] + np.diag(noise), cross.T)
-        variance = np.diagonal(self.covariance) - np.sum(cross * gain.T, axis=1)
-        return Moments(self.mean + (targets - self.mean[at]) @ gain, np.maximum(variance, 0.0))
-
-
-def near_data(problem: Problem, points: Float[np.ndarray, "k ..."]) -> Moments:
-    """The exact process of many data: at each point given the rows that the prior relates to it most.
-
-    Time cubic in those rows, for each point; linear in n.
-    """
-    prior, data, q = problem.prior, problem.data, problem.prior.num_outputs
-    assert problem.noise is not None
-    rows = scattered(data.num_rows, _choices.MOST_NEIGHBOURHOOD)
-    given, noise = data.take(rows), problem.noise.variance[rows]
-    targets = np.asarray(given.targets, dtype=np.float64).reshape(len(rows), q)
-    related = moments.relation(prior, points, given.inputs)
-    most = min(max(1, _choices.SAMPLE_TARGETS // q), len(rows))
-    found = []
-    for point, relation in zip(points, related, strict=True):
-        near = np.argpartition(-relation, most - 1)[:most]
-        where = np.concatenate([point[None], given.inputs[near]])
-        joint = _Joint(*moments.joint(prior, where))
-        process = joint.given(q + np.arange(most * q), targets[near].ravel(), noise[near].ravel())
-        found.append(Moments(process.mean[:q], process.variance[:q]))
-    return Moments(*(np.concatenate(part) for part in zip(*found, strict=True)))
 
 
 def closest_of_best(divergences: list[float], errors: list[float]) -> int:
@@ -356,3 +285,19 @@ def _by_directions(
     lower = np.linalg.cholesky(np.eye(seen.shape[1]) + seen.T @ seen)
     whitened = solve_triangular(lower, features.T, lower=True, check_finite=False)
     return Moments(solve_triangular(lower, residual @ seen, lower=True) @ whitened, np.sum(whitened**2, axis=0))
+
+
+def divergence(exact: Moments, found: Moments, noise: float | Float[np.ndarray, " kq"]) -> Divergence:
+    """Of two processes for a new target with noise of this variance, the mean over points."""
+    wanted, given = exact.variance + noise, found.variance + noise
+    squared = (exact.mean - found.mean) ** 2
+    forward = np.mean((squared + wanted) / given - 1 + np.log(given / wanted))
+    backward = np.mean((squared + given) / wanted - 1 + np.log(wanted / given))
+    return Divergence(0.5 * float(forward), 0.25 * float(forward + backward))
+
+
+def extremes(exact: Moments, found: Moments, noise: float | Float[np.ndarray, " kq"]) -> Extremes:
+    """Of two processes for a new target with noise of this variance."""
+    wanted = np.sqrt(exact.variance + noise)
+    ratios, apart = np.sqrt(found.variance + noise) / wanted, np.abs(found.mean - exact.mean) / wanted
+    return Extremes(float(np.min(ratios)), float(np.max(ratios)), float(np.max(apart)))
