@@ -130,6 +130,9 @@ NEAR_ZERO_NOISE = DETERMINED = 0.05
 NO_DETAIL = 0.1
 # The most targets that are compared: a tenth of a second.
 MOST_CONTRADICTING = 1000
+# Rows held out ask for other noise in steps of a twentieth, up to five times more or less at once; a posterior is made with it at most
+# so many times, the first with the noise as stated. What is asked for belongs to the mean and variance of the posterior before it.
+MOST_NOISE_CHANGE, NOISE_CHANGES, NOISE_ROUNDS = 5.0, 33, 3
 # Noise variance over the smallest from which a row says nothing.
 UNTELLING = 1e8
 

@@ -74,14 +74,15 @@ def fit_posterior(
         fit_noise: take the Gaussian noise that the evidence of the features prefers if it differs by a tenth or more:
             features that miss some of the kernel cannot follow the data as closely as the kernel's own evidence says, and a
             kernel that was fitted to a part of many rows can have too much noise. "upwards" for noise that was fitted to all
-            rows: those features that call for less of it than the exact process only follow the rows more closely.
+            rows: those features that call for less of it than the exact process only follow the rows more closely. With rows held
+            out (see `hold_out`) these choose it.
         hold_out: of more than 2,000 targets with Gaussian noise, hold a tenth of the rows (at most 500) out of the training
             and let their log predictive density choose the mean, the treatment of missed variance and the noise, unless
             they are given in `approximation`. The posterior is then that of all rows.
         training: options of `fsplaplace.train`.
         approximation: options of `fsplaplace.laplace`.
 
-    Time: that of the two; the approximation is made twice if the noise changes, three times with rows held out.
+    Time: that of the two; the approximation is made twice if the noise changes, three to five times with rows held out.
     """
     train_key, points_key, laplace_key = jr.split(key, 3)
     options = dict(approximation or {})
@@ -119,13 +120,14 @@ def fit_posterior(
                     posterior = approximate(everything, factor, missed_as_noise=found.missed_as_noise)
             else:
                 best = judge(
-                    lambda missed: approximate(parts.kept, mean="refined", missed_as_noise=missed),
+                    lambda missed, factor: approximate(parts.kept, factor, mean="refined", missed_as_noise=missed),
                     LabelledRows(parts.held.X, parts.held.y, parts.held.with_scale_of(trained.likelihood)),
                     Options(options.get("mean", "auto"), missed_as_noise=options.get("missed_as_noise")),
-                    fit_noise=bool(fit_noise),
+                    fit_noise=fit_noise,
                 )
-                factor = _allowed(best.noise_factor, fit_noise)
-                posterior = approximate(everything, factor, mean=best.mean, missed_as_noise=best.missed_as_noise)
+                posterior = approximate(
+                    everything, best.noise_factor, mean=best.mean, missed_as_noise=best.missed_as_noise
+                )
         posterior.verdict.warn()
         chose(posterior.diagnostics.summary)
     return Fitted(trained, posterior, np.asarray(context_points))

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
 from fsplaplace.laplace import _choices
@@ -71,36 +71,62 @@ class Candidate(NamedTuple):
     noise_factor: float
 
 
-def judge(
-    approximate: Callable[[bool], Posterior], held: LabelledRows, options: Options, *, fit_noise: bool
-) -> Candidate:
-    """The candidate with the highest mean log predictive density of the rows held out.
+Approximate = Callable[[bool, float], Posterior]
 
-    The noise is tried as stated and as the evidence of the other rows prefers it, in both directions.
+
+def judge(approximate: Approximate, held: LabelledRows, options: Options, *, fit_noise: bool | str) -> Candidate:
+    r"""The candidate with the highest mean log predictive density of the rows held out.
+
+    Both means and treatments are tried with the noise as stated. If the density would be higher with c times the noise,
+    $v + c^2 \sigma^2$ in place of $v + \sigma^2$, a posterior is made with that noise, whose mean and variance differ, too; and once more from
+    there. Only posteriors that were made are compared.
 
     Args:
-        approximate: the posterior of the other rows with its refined mean, for a treatment of missed variance.
+        approximate: the posterior of the other rows with its refined mean, for a treatment of missed variance and a factor of the noise.
         held: the rows that judge.
         options: which means and treatments there are to choose from.
-        fit_noise: False keeps the noise as stated.
+        fit_noise: False keeps the noise as stated, "upwards" makes it no smaller.
 
-    Time: one approximation for each treatment, and predictions at the rows held out.
+    Time: one approximation for each treatment and at most two more, and predictions at the rows held out.
     """
     targets = np.asarray(held.y, np.float64)
     assert isinstance(held.likelihood, Gaussian)
-    noise = held.likelihood.noise(targets.shape).variance
+    stated = held.likelihood.noise(targets.shape).variance
+    changes = _changes(fit_noise)
     scores: dict[Candidate, float] = {}
-    for treatment in options.treatments():
-        posterior = approximate(treatment == "noise")
-        predicted = posterior.predict(held.X)
-        values = {"network": predicted.map, "refined": predicted.mean}
-        variance = np.asarray(predicted.variance, np.float64)
-        evidence = posterior.diagnostics.noise_factor
-        factors = (1.0, float(evidence)) if fit_noise and evidence is not None else (1.0,)
-        for mean in values if options.mean == "auto" else (options.mean,):
-            squares = (targets - np.asarray(values[mean], np.float64)) ** 2
-            for factor in factors:
-                total = variance + factor**2 * noise
-                score = -0.5 * float(np.mean(squares / total + np.log(total)))
-                scores[Candidate(mean, treatment == "noise", factor)] = score
+    factor, treatments = 1.0, [treatment == "noise" for treatment in options.treatments()]
+    for _ in range(_choices.NOISE_ROUNDS):
+        wanted: dict[tuple[bool, float], float] = {}
+        for missed in treatments:
+            predicted = approximate(missed, factor).predict(held.X)
+            values = {"network": predicted.map, "refined": predicted.mean}
+            for mean in values if options.mean == "auto" else (options.mean,):
+                squares = (targets - np.asarray(values[mean], np.float64)) ** 2
+                found = _densities(squares, np.asarray(predicted.variance, np.float64), factor**2 * stated, changes)
+                scores[Candidate(mean, missed, factor)] = float(found[changes == 1.0][0])
+                change = float(changes[np.argmax(found)])
+                wanted[missed, change] = max(float(found.max()), wanted.get((missed, change), -np.inf))
+        missed, change = max(wanted, key=lambda each: wanted[each])
+        if 1 / _choices.OTHER_NOISE <= change <= _choices.OTHER_NOISE:
+            break
+        factor, treatments = factor * change, [missed]
     return max(scores, key=lambda candidate: scores[candidate])
+
+
+def _changes(fit_noise: bool | str) -> Float[np.ndarray, " f"]:
+    """Factors of the noise's standard deviation that are looked at, 1 among them."""
+    if not fit_noise:
+        return np.ones(1)
+    upwards = np.geomspace(1.0, _choices.MOST_NOISE_CHANGE, _choices.NOISE_CHANGES)
+    return upwards if fit_noise == "upwards" else np.concatenate([1 / upwards[:0:-1], upwards])
+
+
+def _densities(
+    squares: Float[np.ndarray, "k q"],
+    variance: Float[np.ndarray, "k q"],
+    noise: Float[np.ndarray, "k q"],
+    changes: Float[np.ndarray, " f"],
+) -> Float[np.ndarray, " f"]:
+    """Mean log density of residuals with these squares, up to a constant, for each factor of the noise."""
+    total = variance + changes[:, None, None] ** 2 * noise
+    return -0.5 * np.mean(squares / total + np.log(total), axis=(1, 2))

@@ -7,6 +7,9 @@ import numpy as np
 from jaxtyping import Float
 from scipy.optimize import minimize
 
+# Gain of a step, relative to the value, from which a maximum is found.
+CONVERGED = 1e-11
+
 Objective = Callable[[Float[np.ndarray, " P"]], tuple[float, Float[np.ndarray, " P"]]]
 
 
@@ -35,10 +38,18 @@ class Optimum(NamedTuple):
     trace: tuple[float, ...] = ()
 
 
-def maximize(objective: Objective, start: Float[np.ndarray, " P"], box: Box, *, max_steps: int = 200) -> Optimum:
+def maximize(
+    objective: Objective,
+    start: Float[np.ndarray, " P"],
+    box: Box,
+    *,
+    max_steps: int = 200,
+    tolerance: float = CONVERGED,
+) -> Optimum:
     """A local maximum inside the box by L-BFGS-B; by Adam if that ends without a finite improvement.
 
-    Never returns a point worse than the start. NaN counts as minus infinity.
+    Never returns a point worse than the start. NaN counts as minus infinity. It ends when a step gains less than `tolerance` of
+    the value.
     """
     start = box.clip(start)
     best = _Best(objective, start)
@@ -56,7 +67,7 @@ def maximize(objective: Objective, start: Float[np.ndarray, " P"], box: Box, *, 
     trace = [initial]
     result = minimize(
         negative, np.zeros_like(start), jac=True, method="L-BFGS-B", bounds=bounds,
-        options={"maxiter": max_steps, "ftol": 1e-11, "gtol": 1e-6},
+        options={"maxiter": max_steps, "ftol": tolerance, "gtol": 1e-6},
         callback=lambda intermediate_result: trace.append(-float(intermediate_result.fun)),
     )  # fmt: skip
     stuck = best.value <= initial and np.linalg.norm(result.jac) > 1e-3 * (1 + abs(initial))
