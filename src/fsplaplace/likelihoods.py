@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from paramax import non_trainable, unwrap
 
 from fsplaplace.arguments import check_fields, check_finite, check_numbers, checked
-from fsplaplace.host import to_device
+from fsplaplace.host import take_rows, to_device
 
 # Precisions, the inverse squares of smaller scales, times the squares of residuals are beyond float32.
 _LEAST_SCALE = 1e-17
@@ -222,7 +222,7 @@ class Gaussian(Likelihood):
     def rows(self, index):
         if not self.per_row:
             return self
-        return eqx.tree_at(lambda tree: jax.tree.leaves(tree), self, replace_fn=lambda scale: scale[index])
+        return eqx.tree_at(lambda tree: jax.tree.leaves(tree), self, replace_fn=lambda scale: take_rows(scale, index))
 
     def _precision(self, outputs):
         return jnp.broadcast_to(self.scale.astype(outputs.dtype) ** -2, outputs.shape)

@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from paramax import AbstractUnwrappable, non_trainable, unwrap
 
+from fsplaplace.host import take_rows, to_device
 from fsplaplace.likelihoods import Gaussian, Likelihood, Noise
 
 # The least weight in a division: a row without weight has no information, not an infinite variance.
@@ -41,7 +42,7 @@ class Weighted(Likelihood):
 
     def __init__(self, likelihood: Likelihood, weights: Float[np.ndarray, " n"]):
         self.likelihood = likelihood
-        self.weights = non_trainable(jnp.asarray(weights, dtype=float))
+        self.weights = non_trainable(_floats(weights))
 
     def log_density(self, output, target):
         return self.likelihood.log_density(output, target)
@@ -62,7 +63,9 @@ class Weighted(Likelihood):
         return self.likelihood.check_targets(targets, num_rows=num_rows)
 
     def rows(self, index):
-        return eqx.tree_at(lambda tree: jax.tree.leaves(tree.weights), self, replace_fn=lambda leaf: leaf[index])
+        return eqx.tree_at(
+            lambda tree: jax.tree.leaves(tree.weights), self, replace_fn=lambda leaf: take_rows(leaf, index)
+        )
 
     def of_one(self):
         return self.likelihood
@@ -87,8 +90,8 @@ class WeightedGaussian(Gaussian):
         self, likelihood: Gaussian, weights: Float[np.ndarray, " n"], relative: Float[np.ndarray, "n q"] | None = None
     ):
         self.log_scale = likelihood.log_scale
-        self.weights = non_trainable(jnp.asarray(weights, dtype=float))
-        self.relative = None if relative is None else non_trainable(jnp.asarray(relative, dtype=float))
+        self.weights = non_trainable(_floats(weights))
+        self.relative = None if relative is None else non_trainable(_floats(relative))
 
     @property
     def scale(self):
@@ -113,7 +116,7 @@ class WeightedGaussian(Gaussian):
 
     def rows(self, index):
         of_rows = lambda tree: jax.tree.leaves((tree.weights, tree.relative))  # noqa: E731
-        return eqx.tree_at(of_rows, self, replace_fn=lambda leaf: leaf[index])
+        return eqx.tree_at(of_rows, self, replace_fn=lambda leaf: take_rows(leaf, index))
 
     def of_one(self):
         return eqx.tree_at(lambda tree: tree.log_scale, Gaussian(), self.log_scale)
@@ -122,3 +125,8 @@ class WeightedGaussian(Gaussian):
         """The scale of a single observation: a number, (q,), or one per row."""
         common = jnp.exp(unwrap(self.log_scale))
         return common if self.relative is None else common * unwrap(self.relative)
+
+
+def _floats(values: Float[np.ndarray, "..."]) -> Float[Array, "..."]:
+    """In JAX's default precision."""
+    return to_device(values, jax.dtypes.canonicalize_dtype(float))

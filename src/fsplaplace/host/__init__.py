@@ -10,6 +10,7 @@ from fsplaplace.host._files import write_tensors as write_tensors
 from fsplaplace.host._float64 import cast as cast
 from fsplaplace.host._float64 import double_precision as double_precision
 from fsplaplace.host._float64 import in_float64 as in_float64
+from fsplaplace.host._float64 import take_rows as take_rows
 from fsplaplace.host._float64 import to_device as to_device
 from fsplaplace.host._float64 import to_double as to_double
 from fsplaplace.host._memory import check_fits as check_fits

@@ -48,6 +48,13 @@ def to_device(values, dtype=None) -> jax.Array:
     return jax.device_put(np.asarray(values, dtype))
 
 
+def take_rows(values: jax.Array, index) -> jax.Array:
+    """`values[index]`; through NumPy outside of a trace, where each new shape would compile several programs."""
+    if isinstance(values, Tracer) or isinstance(index, Tracer):
+        return values[index]
+    return to_device(np.asarray(values)[np.asarray(index) if isinstance(index, jax.Array) else index])
+
+
 def to_double(tree: T) -> T:
     """The tree in float64. It stays so inside `in_float64` only: without x64 mode JAX has no float64."""
     return cast(tree, jnp.float64)
