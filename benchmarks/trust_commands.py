@@ -106,6 +106,16 @@ def commands(folder: Path) -> Iterator[Command]:
         ("--cache", str(folder / "file"), "reproduce", "--list"),
     ):  # fmt: skip
         yield Command(" ".join(words).replace(str(folder), "DIR") or "nothing", words)
+    # What is read is the user's: it is never written over.
+    (folder / "link.csv").unlink(missing_ok=True)
+    (folder / "link.csv").symlink_to(folder / "good.csv")
+    for name in ("good.csv", "link.csv", "model/model.json", "model/posterior.safetensors"):
+        yield Command(f"predict over {name}", ("predict", str(folder / "model"), good, "--out", str(folder / name)))
+    yield Command("studio over the table", ("studio", good, "--no-open", "--out", good))
+    (folder / "mine").mkdir(exist_ok=True)
+    (folder / "mine" / "predictions.csv").write_text("mine")
+    yield Command("fit beside predictions of others", ("fit", good, "--target", "y", "--out", str(folder / "mine")))
+    yield Command("fit of a row or two", ("fit", good, "--target", "y", "--test-fraction", "0.9", "--out", out))
     for name in damaged_models(folder):
         yield Command(f"predict with a model: {name}", ("predict", str(folder / name), good, "--out", out + ".csv"))
     for words in (

@@ -121,6 +121,47 @@ def test_a_file_in_another_encoding_is_named_or_read(tmp_path):
         assert "1 row" in refused("fit", path, "--target", "y")
 
 
+@pytest.mark.parametrize("name", ["the table", "a link to it", "another name of it"])
+@pytest.mark.parametrize("command", ["predict", "studio"])
+def test_what_is_read_is_never_replaced(tmp_path, command, name):
+    good = table(tmp_path / "t.csv", GOOD)
+    out = good if name == "the table" else tmp_path / "other.csv"
+    if name == "a link to it":
+        out.symlink_to(good)
+    elif name == "another name of it":
+        out.hardlink_to(good)
+    (tmp_path / "model").mkdir()
+    first = ("predict", tmp_path / "model") if command == "predict" else ("studio", "--no-open")
+    said = refused(*first, good, "--out", out)
+    assert "would be lost; pass another name" in said
+    assert good.read_text() == GOOD
+
+
+@pytest.mark.parametrize("name", ["model.json", "posterior.safetensors", "predictions.csv", "fit.png"])
+def test_a_fit_replaces_nothing_that_no_fit_wrote(tmp_path, name):
+    good, out = table(tmp_path / "t.csv", GOOD), tmp_path / "mine"
+    out.mkdir()
+    (out / name).write_text("mine")
+    said = refused("fit", good, "--target", "y", "--out", out)
+    assert f"holds {name}, but no model.json that `fsplaplace fit` wrote; pass another directory" in said
+    assert (out / name).read_text() == "mine"
+
+
+def test_a_model_is_not_replaced_by_its_predictions(tmp_path):
+    good, model = table(tmp_path / "t.csv", GOOD), tmp_path / "model"
+    model.mkdir()
+    for name in ("model.json", "posterior.safetensors"):
+        (model / name).write_text("a model")
+        assert "would be lost" in refused("predict", model, good, "--out", model / name)
+        assert (model / name).read_text() == "a model"
+
+
+def test_a_share_that_leaves_no_rows_to_fit_is_refused(tmp_path):
+    good = table(tmp_path / "t.csv", "x,y\n1,2\n2,3\n3,5\n4,1\n5,2\n")
+    said = refused("fit", good, "--target", "y", "--test-fraction", "0.85", "--out", tmp_path / "fit")
+    assert "--test-fraction 0.85 of 5 rows leaves 1 to fit" in said
+
+
 def test_other_mistakes_of_fit_and_predict(tmp_path):
     good = table(tmp_path / "t.csv", GOOD)
     assert "does not exist" in refused("fit", tmp_path / "none.csv", "--target", "y")

@@ -16,9 +16,12 @@ from fsplaplace._version import __version__
 from fsplaplace.arguments import accepts, check_squares
 from fsplaplace.cli._columns import Column
 from fsplaplace.experiments import read_record, write_record
+from fsplaplace.host import check_target
 from fsplaplace.networks import MLP, Units
 
 _KIND = "fsplaplace table model"
+# What `fit` writes into its directory.
+WRITTEN = ("model.json", "posterior.safetensors", "predictions.csv", "fit.png")
 # What is written and only shown; files of older versions lack some of it.
 _SHOWN: dict[str, Any] = {
     "version": str, "posterior_sha256": str, "kernel": str, "rows": int, "steps": int | None, "seed": int,
@@ -64,6 +67,28 @@ def save_model(
         },
     }  # fmt: skip
     write_record(out / "model.json", _KIND, described)
+
+
+def prepare_folder(out: Path, table: Path) -> None:
+    """Make the directory that `fit` writes to, or refuse one in which files that no fit wrote would be lost."""
+    if out.exists() and not out.is_dir():
+        raise NotADirectoryError(f"--out is {out}, which is a file; pass a directory")
+    out.mkdir(parents=True, exist_ok=True)
+    there = [name for name in WRITTEN if (out / name).exists()]
+    for name in there:
+        check_target(out / name, reads=[table])
+    # A fit writes its model first, so that the other files are never alone.
+    if there and not _is_description(out / "model.json"):
+        raise FileExistsError(
+            f"--out is {out}, which holds {', '.join(there)}, but no model.json that `fsplaplace fit` wrote; pass another directory, "
+            "or move what is there"
+        )
+    check_target(out / "model.json")
+
+
+def _is_description(path: Path) -> bool:
+    """Whether a file begins as `write_record` begins it, whole or damaged."""
+    return path.is_file() and _KIND.encode() in path.read_bytes()[:200]
 
 
 def model_folder(model: Path) -> Path:

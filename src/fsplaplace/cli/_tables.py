@@ -18,13 +18,22 @@ from fsplaplace.cli._columns import Column, encode, learn_column, missing, targe
 from fsplaplace.cli._figure import Fit, write_figure
 from fsplaplace.cli._kernel import kernel_text
 from fsplaplace.cli._reading import TextTable, read_text_table
-from fsplaplace.cli._saved import model_folder, read_description, save_model, saved_network, sha256_of
+from fsplaplace.cli._saved import (
+    WRITTEN,
+    model_folder,
+    prepare_folder,
+    read_description,
+    save_model,
+    saved_network,
+    sha256_of,
+)
 from fsplaplace.estimators import FSPRegressor, candidates
 from fsplaplace.host import check_target, write_atomically
 from fsplaplace.laplace import VerdictWarning
 
 # Fewer rows leave nothing to fit and score.
 _FEWEST_ROWS = 5
+_FEWEST_FITTED = 2
 
 
 class Wanted(NamedTuple):
@@ -72,10 +81,7 @@ def fit_table(path: Path, out: Path, wanted: Wanted) -> None:
             "score"
         )
     model = estimator(wanted, columns)
-    if out.exists() and not out.is_dir():
-        raise NotADirectoryError(f"--out is {out}, which is a file; pass a directory")
-    out.mkdir(parents=True, exist_ok=True)
-    check_target(out / "model.json")
+    prepare_folder(out, path)
     held_out, how = _held_out(X, columns, wanted)
     for note in [*table.notes, *left_out, *_said(columns), how, f"kernel: {model.kernel}"]:
         print(note)
@@ -93,13 +99,13 @@ def fit_table(path: Path, out: Path, wanted: Wanted) -> None:
     outside = _outside(model, X)
     _say_outside(outside & held_out, "held-out rows")
     added = {"mean": mean, "std": std, "held_out": held_out, "outside": outside}
-    _write_predictions(out / "predictions.csv", table, added)
-    label = columns[0].name + (f" ({columns[0].unit}s)" if columns[0].unit else "")
-    write_figure(out / "fit.png", Fit(predict, noise, X, y, mean, std, held_out, label, wanted.target))
     save_model(
         out, model, columns, wanted.target,
         kernel=str(model.kernel), num_rows=int(np.sum(~held_out)), seed=wanted.seed, scores=scores,
     )  # fmt: skip
+    _write_predictions(out / "predictions.csv", table, added)
+    label = columns[0].name + (f" ({columns[0].unit}s)" if columns[0].unit else "")
+    write_figure(out / "fit.png", Fit(predict, noise, X, y, mean, std, held_out, label, wanted.target))
     print(f"wrote predictions.csv, fit.png and model.json with posterior.safetensors to {out}")
 
 
@@ -137,7 +143,7 @@ def predict_table(model: Path, path: Path, out: Path) -> None:
     from fsplaplace import io as files
 
     folder = model_folder(model)
-    check_target(out)
+    check_target(out, reads=[path, *(folder / name for name in WRITTEN)])
     described = read_description(folder)
     stored = folder / "posterior.safetensors"
     if described.get("posterior_sha256") not in (None, sha256_of(stored)):
@@ -246,6 +252,11 @@ def _held_out(
 ) -> tuple[Bool[np.ndarray, " n"], str]:
     """Which rows are not fitted, and that in words."""
     count, chosen = round(wanted.test_fraction * len(X)), np.zeros(len(X), bool)
+    if len(X) - count < _FEWEST_FITTED:
+        raise ValueError(
+            f"--test-fraction {wanted.test_fraction:g} of {len(X)} rows leaves {len(X) - count} to fit; hold out fewer, or pass "
+            "more rows"
+        )
     if wanted.test == "random":
         chosen[np.random.default_rng(wanted.seed).permutation(len(X))[:count]] = True
         return chosen, f"{len(X) - count} rows to fit, {count} random rows held out"

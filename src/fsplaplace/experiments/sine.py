@@ -217,6 +217,9 @@ class Sine(Experiment):
         means = {
             method: max(np.nan_to_num(summary.mean(task, method, "mean_to_gp")) for task in tasks) for method in methods
         }
+        widest = max(
+            (np.nan_to_num(summary.mean(task, REFINED, "largest_std_over_prior")), task) for task in tasks + few
+        )
         beside = "; ".join(
             f"{task}: "
             + ", ".join(f"{name} {summary.mean(task, name, 'std_to_gp'):.3f}" for name in (REFINED, *others))
@@ -226,7 +229,8 @@ class Sine(Experiment):
         return (
             f"Over {len(tasks)} tasks the covariance form's std is at most {worst[REFINED][0]:.4f} RMSE from the exact GP's "
             f"({worst[REFINED][1]}), the precision form's {worst[PRECISION][0]:.3f} ({worst[PRECISION][1]}); the refined mean at "
-            f"most {means[REFINED]:.3f}, the network's {means[NETWORK]:.3f}."
+            f"most {means[REFINED]:.3f}, the network's {means[NETWORK]:.3f}. Its std is at most {widest[0]:.4f} times the prior's "
+            f"({widest[1]})."
             + (f" Std beside the baselines', RMSE from the GP's: {beside}." if beside else "")
             + (
                 f" With only 3 to 100 context points ({len(few)} tasks) the covariance form's std is at most "

@@ -11,7 +11,7 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -58,8 +58,13 @@ def replacing(path: str | Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def check_target(path: str | Path) -> Path:
-    """The file that `path` names, links followed; an error if nothing can be written there, before any work is done."""
+def check_target(path: str | Path, *, reads: Iterable[str | Path] = ()) -> Path:
+    """The file that `path` names, links followed; an error if nothing can be written there, before any work is done.
+
+    Args:
+        path: the file.
+        reads: files that the work is made from, which it must not replace, under whatever name.
+    """
     try:
         target = Path(os.path.realpath(path))
     except ValueError as error:  # zero bytes
@@ -76,6 +81,11 @@ def check_target(path: str | Path) -> Path:
         raise PermissionError(
             errno.EACCES, "is write-protected; pass another name, or change its permissions", str(path)
         )
+    for source in reads:
+        if target.exists() and os.path.exists(source) and os.path.samefile(target, source):
+            raise FileExistsError(
+                errno.EEXIST, f"is what is read ({source}), and would be lost; pass another name", str(path)
+            )
     if not target.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, f"cannot be written: there is no directory {target.parent}", str(path))
     if not os.access(target.parent, os.W_OK | os.X_OK):

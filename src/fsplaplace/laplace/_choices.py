@@ -65,9 +65,12 @@ LARGEST_DENSE = 2000
 # Beyond it, up to this many weights, the p x p normal equations cost less than the passes and their compilation.
 LARGEST_NORMAL = 4000
 # Exponents of the relative ridges to choose from. Below the smallest the weights' own rounding shows in the predictions.
-# With 1e-12 where the Jacobian is factored in float32 fewer nats are lost (a hundredth where a prior is rough) and smooth means are closer
-# (.0001 instead of .0009), but then the last digit of an input moves a rough prior's mean by .01 of its standard deviation.
 SMALLEST_RIDGE = {"float32": -10, "float64": -13}
+# The same where the Jacobian itself is factored, for networks that hold the prior: with 1e-12 in float32 their means are three to ten times
+# closer to the exact process (.0001 instead of .0009). Of others the last digit of an input would move the mean by .01.
+SMALLEST_RIDGE_OF_HELD = {"float32": -12, "float64": -13}
+# Divergence from the exact process, in nats for a new target, up to which a network holds the prior: there are digits to be gained.
+HELD_DIVERGENCE = 1e-4
 LARGEST_RIDGE = -4
 # The same if derivatives are observed and the Jacobian is factored: directions that hardly show in values carry them. In float32
 # the mean of a Laplacian is off by 0.017 of its prior's standard deviation with 1e-10, by 0.005 with 1e-13, as in float64; under
@@ -234,9 +237,18 @@ class Options(NamedTuple):
         """
         if self.delta is not None:
             return (self.delta,)
-        floors = SMALLEST_RIDGE_OF_DERIVATIVES if of_derivatives and solver == "dense" else SMALLEST_RIDGE
+        floors = SMALLEST_RIDGE
+        if solver == "dense":
+            floors = SMALLEST_RIDGE_OF_DERIVATIVES if of_derivatives else SMALLEST_RIDGE_OF_HELD
         smallest = floors[np.dtype(dtype).name]
         return tuple(10.0**exponent for exponent in range(smallest, LARGEST_RIDGE + 1))
+
+    def num_small_ridges(self, dtype, *, solver: str, of_derivatives: bool) -> int:
+        """How many of the `ridges` are for networks that hold the prior only; arguments as there."""
+        if self.delta is not None or of_derivatives:
+            return 0
+        smallest = 10.0 ** SMALLEST_RIDGE[np.dtype(dtype).name]
+        return sum(each < smallest for each in self.ridges(dtype, solver=solver, of_derivatives=of_derivatives))
 
     def treatments(self) -> tuple[Treatment, ...]:
         """Ways to treat missed variance to choose from."""

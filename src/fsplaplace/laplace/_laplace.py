@@ -97,7 +97,7 @@ def laplace(
             is so small that a hundredth of its variance would be dropped.
         delta: relative ridge of the pull-back. By default the power of ten for which the posterior at the guard points,
             given up to 300 of the data, diverges least from the exact Gaussian process's (Gaussian likelihood, dense
-            solver), or the covariance implied there is closest to the prior's: about 1e-10 where the features can hold
+            solver), or the covariance implied there is closest to the prior's: 1e-12 to 1e-10 where the features can hold
             the prior, larger where they would otherwise oscillate between context points.
         solver: "dense" (an N x p Jacobian and an N x N eigenproblem), "normal-equations" (one pass in blocks and p x p
             problems: many context points, few weights), "golub-kahan" (matrix-free), or by size.

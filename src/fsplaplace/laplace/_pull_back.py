@@ -48,6 +48,14 @@ class Task(NamedTuple):
         problem = self.problem
         return self.options.ridges(problem.model.dtype, solver=self.solver, of_derivatives=problem.of_derivatives)
 
+    @property
+    def num_small_ridges(self) -> int:
+        """How many of them are for networks that hold the prior only."""
+        problem = self.problem
+        return self.options.num_small_ridges(
+            problem.model.dtype, solver=self.solver, of_derivatives=problem.of_derivatives
+        )
+
     def misfit(self, reached: Float[np.ndarray, "mq r"]) -> float:
         """How far what is reached at the context points is from B, relative to B."""
         return float(np.linalg.norm(reached - self.matrix) / np.linalg.norm(self.matrix))
@@ -103,7 +111,9 @@ def _dense(task: Task) -> PulledBack:
         targets = np.concatenate([targets, also.columns])
     solution = minimum_norm_solve(
         rows.in_units(), targets, deltas=task.ridges, probes=rows.judged,
-        choose=lambda candidates: reference.best_ridge(candidates * rows.units[rows.judged], treatments),
+        choose=lambda candidates: reference.best_ridge(
+            candidates * rows.units[rows.judged], treatments, small=task.num_small_ridges
+        ),
     )  # fmt: skip
     columns = np.asarray(solution.rows).T
     features = rows.jacobian[rows.judged].astype(np.float64) @ columns.astype(np.float64)

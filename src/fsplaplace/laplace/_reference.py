@@ -148,22 +148,30 @@ class Reference(NamedTuple):
         losses = [_divergence_on(self.sample, normalised, each).forward for each in treatments]
         return treatments[int(np.argmin(losses))]
 
-    def best_ridge(self, candidates: Float[np.ndarray, "c kq r"], treatments: tuple[Treatment, ...]) -> int:
+    def best_ridge(
+        self, candidates: Float[np.ndarray, "c kq r"], treatments: tuple[Treatment, ...], *, small: int = 0
+    ) -> int:
         """The position of the candidate whose covariance is closest to the prior's, of those which diverge about as little
         as any from the exact process if there is one.
 
         Args:
-            candidates: features at the judged points and then of the `sample_parts`, for each ridge.
+            candidates: features at the judged points and then of the `sample_parts`, for each ridge in rising order.
             treatments: of missed variance; each candidate has the better of them.
+            small: how many of the first ridges are taken only where features hold the prior.
         """
         size, sample = self.covariance.shape[0], self.sample
         stated = np.diagonal(self.covariance) if sample is None else sample.stated.variance
         normalised = [Normalised(*each) for each in zip(*normalise(candidates, stated), strict=True)]
         errors = [self._error(each.features[:size]) for each in normalised]
         if sample is None:
-            return int(np.argmin(errors))
+            return small + int(np.argmin(errors[small:]))
         found = [[_divergence_on(sample, each, missed) for missed in treatments] for each in normalised]
-        return closest_of_best([min(each).symmetric for each in found], errors)
+        divergences = [min(each).symmetric for each in found]
+        held = [each <= _choices.HELD_DIVERGENCE for each in divergences[:small]]
+        return closest_of_best(
+            [each if holds else math.inf for each, holds in zip(divergences, held + [True] * len(found), strict=False)],
+            errors,
+        )
 
     def _error(self, features: Float[np.ndarray, "gq r"]) -> float:
         return float(np.linalg.norm(features @ features.T - self.covariance))

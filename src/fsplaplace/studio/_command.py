@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fsplaplace.arguments import checked
-from fsplaplace.host import write_atomically
+from fsplaplace.host import check_target, write_atomically
 from fsplaplace.studio._page import studio_page
 
 # Rows of a larger table that go into the page: all that it can draw. Evidence and posterior use 300 of them.
@@ -43,6 +43,8 @@ def write_studio(
         )
     given = None if table is None else _given(Path(table), targets)
     page = Path(page)
+    if table is not None and page.exists():
+        check_target(page, reads=[table])
     write_atomically(page, studio_page(given).encode())
     if show:
         webbrowser.open(page.resolve().as_uri())
