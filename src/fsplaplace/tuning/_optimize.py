@@ -35,10 +35,13 @@ class Optimum(NamedTuple):
     trace: tuple[float, ...] = ()
 
 
-def maximize(objective: Objective, start: Float[np.ndarray, " P"], box: Box, *, max_steps: int = 200) -> Optimum:
+def maximize(
+    objective: Objective, start: Float[np.ndarray, " P"], box: Box, *, max_steps: int = 200, gain: float = 1e-11
+) -> Optimum:
     """A local maximum inside the box by L-BFGS-B; by Adam if that ends without a finite improvement.
 
-    Never returns a point worse than the start. NaN counts as minus infinity.
+    Never returns a point worse than the start. NaN counts as minus infinity. `gain` is that of a step, relative to the value, below
+    which the climb has ended.
     """
     start = box.clip(start)
     best = _Best(objective, start)
@@ -56,7 +59,7 @@ def maximize(objective: Objective, start: Float[np.ndarray, " P"], box: Box, *, 
     trace = [initial]
     result = minimize(
         negative, np.zeros_like(start), jac=True, method="L-BFGS-B", bounds=bounds,
-        options={"maxiter": max_steps, "ftol": 1e-11, "gtol": 1e-6},
+        options={"maxiter": max_steps, "ftol": gain, "gtol": 1e-6},
         callback=lambda intermediate_result: trace.append(-float(intermediate_result.fun)),
     )  # fmt: skip
     stuck = best.value <= initial and np.linalg.norm(result.jac) > 1e-3 * (1 + abs(initial))

@@ -18,6 +18,9 @@ from fsplaplace.tuning._ties import TiedProblem, Ties
 
 # Restarts run on a subset of this size: where they end does not need every row.
 _RESTART_ROWS = 300
+# Relative gain of a step below which a climb has ended: to the last digit, or, from an earlier fit that will be followed by others,
+# to a millionth of a nat, where parameters are right to a thousandth of their uncertainty.
+_GAIN, _GAIN_FROM_LAST = 1e-11, 1e-8
 # With more rows than this for each length scale the evidence always tells columns apart.
 _ROWS_PER_LENGTHSCALE = 20
 # What each further length scale must gain in nats: the evidence is that of the best of many optima, which flatters the
@@ -99,7 +102,8 @@ def maximum(
     starts = _starts(known, restarts, key, own_first=own_first)
     with progress_bar("prior, climbs", total=_num_climbs(known, starts, tie, subsets is None), show=progress) as report:
         apart = counts is None or problem.num_rows >= _LABELS_PER_LENGTHSCALE * sum(map(len, known.lengthscales))
-        search = _search(known, starts, tie, key, subsets is None, _reporting_climb(report), try_apart=apart)
+        climb = _reporting_climb(report, _GAIN_FROM_LAST if _is_warm(known, starts) else _GAIN)
+        search = _search(known, starts, tie, key, subsets is None, climb, try_apart=apart)
     best, tied = search.best, search.tied
     errors, last = np.full(given.size, np.nan), problem
     if subsets is not None:
@@ -148,13 +152,13 @@ def _starts(known: SetUp, count: int, key: PRNGKeyArray, *, own_first: bool) -> 
 Climb = Callable[[TiedProblem, np.ndarray, Box], Optimum]
 
 
-def _reporting_climb(report: Callable[[int, str], None]) -> Climb:
-    """`maximize` that says how many climbs have ended, and how high the last one came."""
+def _reporting_climb(report: Callable[[int, str], None], gain: float) -> Climb:
+    """`maximize`, up to steps of this gain, that says how many climbs have ended, and how high the last one came."""
     ended = 0
 
     def climb(objective: TiedProblem, start: np.ndarray, box: Box) -> Optimum:
         nonlocal ended
-        found = maximize(objective, start, box)
+        found = maximize(objective, start, box, gain=gain)
         ended += 1
         report(ended, f"log evidence {found.value:.5g}")
         return found
