@@ -55,17 +55,22 @@ class Features:
         found = _Evaluate.apply(rows, self)
         return Process(*(part.reshape(*X.shape[:-1], *part.shape[1:]).to(X) for part in found))
 
-    def evaluate(self, x: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Mean, features and unexplained variance at rows; their number is rounded up, so that few programs serve all."""
-        with jax.enable_x64(self.dtype == torch.float64):
-            found = _local(self.posterior, _padded(x))
-            return tuple(np.array(part)[: x.shape[0]] for part in found)
+    def evaluate(self, x: np.ndarray, *, slopes: bool = False) -> tuple[tuple[np.ndarray, ...], Any]:
+        """Mean, features and unexplained variance at rows; their number is rounded up, so that few programs serve all.
 
-    def pull_back(self, x: np.ndarray, cotangents: tuple[np.ndarray, ...]) -> np.ndarray:
-        """The slope in x of the sum of mean, features and unexplained variance times these."""
+        With `slopes` also what `pull_back` needs.
+        """
         with jax.enable_x64(self.dtype == torch.float64):
-            found = _pulled(self.posterior, _padded(x), tuple(_padded(part, repeat=False) for part in cotangents))
-            return np.array(found)[: x.shape[0]]
+            found, back = (
+                _with_slopes(self.posterior, _padded(x)) if slopes else (_local(self.posterior, _padded(x)), None)
+            )
+            return tuple(np.array(part)[: x.shape[0]] for part in found), back
+
+    def pull_back(self, back: Any, cotangents: tuple[np.ndarray, ...]) -> np.ndarray:
+        """The slope in the rows of an evaluation of the sum of mean, features and unexplained variance times these."""
+        count = cotangents[0].shape[0]
+        with jax.enable_x64(self.dtype == torch.float64):
+            return np.array(_pulled(back, tuple(_padded(part, repeat=False) for part in cotangents)))[:count]
 
     def __deepcopy__(self, memo: dict) -> "Features":
         return self
@@ -76,15 +81,14 @@ class _Evaluate(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, X: Tensor, features: Features):
+        found, ctx.back = features.evaluate(X.detach().numpy(), slopes=ctx.needs_input_grad[0])
         ctx.features = features
-        ctx.save_for_backward(X)
-        return tuple(map(torch.from_numpy, features.evaluate(X.detach().numpy())))
+        return tuple(map(torch.from_numpy, found))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *cotangents: Tensor):
-        (X,) = ctx.saved_tensors
-        slope = ctx.features.pull_back(X.detach().numpy(), tuple(part.detach().numpy() for part in cotangents))
+        slope = ctx.features.pull_back(ctx.back, tuple(part.detach().numpy() for part in cotangents))
         return torch.from_numpy(slope), None
 
 
@@ -94,8 +98,15 @@ def _local(posterior: Posterior, x):
 
 
 @jax.jit
-def _pulled(posterior: Posterior, x, cotangents):
-    return jax.vjp(lambda rows: tuple(posterior.local(rows)), x)[1](cotangents)[0]
+def _with_slopes(posterior: Posterior, x):
+    """Also the pull-back, with the features: their product takes as long as all else, all else is computed again."""
+    keep = jax.checkpoint_policies.save_only_these_names("features")
+    return jax.vjp(jax.checkpoint(lambda rows: tuple(posterior.local(rows)), policy=keep), x)
+
+
+@jax.jit
+def _pulled(back, cotangents):
+    return back(cotangents)[0]
 
 
 def _padded(values: np.ndarray, *, repeat: bool = True) -> np.ndarray:

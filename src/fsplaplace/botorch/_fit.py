@@ -82,7 +82,9 @@ class Data(NamedTuple):
     variance: Float[np.ndarray, "n m"] | None = None
 
 
-def fit_surrogate(data: Data, settings: Settings, last: Posterior | None = None) -> Posterior:
+def fit_surrogate(
+    data: Data, settings: Settings, last: Posterior | None = None, *, delta: float | None = None
+) -> Posterior:
     """The posterior of a surrogate in the dtype of X.
 
     Rows are padded with copies of no weight, and points come in round numbers, so that data sets of similar size share
@@ -93,6 +95,7 @@ def fit_surrogate(data: Data, settings: Settings, last: Posterior | None = None)
         settings: see there.
         last: the posterior of other data, in the same units: the search for the prior starts from its prior and nowhere else, and
             training from its weights.
+        delta: ridge of `laplace`; compared with others by default.
 
     Time: `fit_prior` and `laplace`; with `last` a third to a half of the former.
     """
@@ -110,7 +113,7 @@ def fit_surrogate(data: Data, settings: Settings, last: Posterior | None = None)
                 model if last is None else last.model, prior, _observed(likelihood, rows), cover, rows.X, rows.y, key=train_key,
                 steps=settings.steps, progress=False,
             ).model  # fmt: skip
-        return _approximation(data, settings, model, prior, likelihood)
+        return _approximation(data, settings, model, prior, likelihood, delta=delta)
 
 
 def refit_with(data: Data, settings: Settings, other: Posterior) -> Posterior:
@@ -118,7 +121,8 @@ def refit_with(data: Data, settings: Settings, other: Posterior) -> Posterior:
     with jax.enable_x64(data.X.dtype == np.float64):
         likelihood = other.likelihood if data.variance is None else Gaussian(np.sqrt(data.variance))
         assert isinstance(likelihood, Gaussian)
-        return _approximation(data, settings, other.model, other.prior, likelihood, like=other)
+        delta = other.diagnostics.delta
+        return _approximation(data, settings, other.model, other.prior, likelihood, delta=delta, like=other)
 
 
 def _approximation(
@@ -127,9 +131,11 @@ def _approximation(
     model: Model,
     prior: Prior,
     likelihood: Gaussian,
+    *,
+    delta: float | None,
     like: Posterior | None = None,
 ) -> Posterior:
-    """`laplace` on padded rows, its rank padded; with the ridge and the context points of `like`, and as many more as are missing."""
+    """`laplace` on padded rows, its rank padded; with the context points of `like`, and as many more as are missing."""
     X, (points_key, guard_key) = data.X, _keys(settings)[2:]
     box, rows = _box(X, settings.bounds), _padded_rows(X, data.Y)
     count = -(-(rows.X.shape[0] + settings.num_context) // _ROUND) * _ROUND
@@ -140,7 +146,7 @@ def _approximation(
     posterior = laplace(
         model, prior, _observed(likelihood, rows), rows.X, rows.y, context_points=points[:count], include_training=False,
         mean="refined", guard_points=points[count:], missed_as_noise=True, key=guard_key,
-        delta=None if like is None else like.diagnostics.delta,
+        delta=delta,
     )  # fmt: skip
     return dataclasses.replace(_padded(posterior, count * data.Y.shape[1]), likelihood=likelihood)
 

@@ -51,7 +51,7 @@ from fsplaplace.prior import Prior
 # GPyTorch wants a bound below the noise variance; BoTorch's own hides noise that is really there.
 _SMALLEST_NOISE = 1e-10
 # New rows are taken as they come while their surprise is within this share of its distribution, and rows since the last fit
-# have not grown by this factor: hyper-parameters move with the logarithm of the number of rows.
+# have not grown by this factor: hyper-parameters move with the logarithm of the number of rows. So long is a ridge kept, too.
 _USUAL, _GROWTH = 0.95, 1.5
 
 
@@ -132,7 +132,12 @@ class FSPModel(Model, FantasizeMixin):
         )  # fmt: skip
         self._data = Data(_numpy(inputs), _numpy(targets), None if variance is None else _numpy(variance))
         self._settings = settings
-        posterior = fit_surrogate(self._data, settings, None if last is None else last.fitted)
+        self._ridge_rows, delta = train_X.shape[0], None
+        alike = last is not None and last._data.X.dtype == self._data.X.dtype
+        if alike and train_X.shape[0] < _GROWTH * last._ridge_rows:
+            # Ridges depend on the prior and the network, as the prior itself on the logarithm of the number of rows.
+            self._ridge_rows, delta = last._ridge_rows, last.fitted.diagnostics.delta
+        posterior = fit_surrogate(self._data, settings, None if last is None else last.fitted, delta=delta)
         # What the next model of a loop is built with.
         self._options = {
             "kernel": kernel, "network": network, "prior": prior, "noise": noise, "bounds": bounds, "steps": steps,

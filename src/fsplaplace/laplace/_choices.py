@@ -90,6 +90,10 @@ RANK_MULTIPLE, LARGEST_PADDED = 16, 2**24
 MODE_MULTIPLE = 64
 # Bytes up to which BLAS on the host has combined directions before XLA would have compiled the product.
 LARGEST_ON_HOST = 2**24
+# Precision beyond the prior's, over the largest, from which the data tell of a direction: below it is the rounding of eigenvalues.
+TOLD_ROUNDING = 1e-14
+# Share of the directions up to which reflections turn those that the data tell of in less time than a matrix product turns all.
+FEW_TOLD = 0.3
 
 # ----------------------------------------------------------------------------------------------------- exact process
 # Targets up to which the exact Gaussian process is cheap (a second), and how many of them stand for more.

@@ -7,6 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from scipy.linalg import get_lapack_funcs
 
 from fsplaplace.host import itemsize, to_device
 from fsplaplace.laplace import _choices
@@ -250,8 +251,7 @@ def posterior_weights(pulled: PulledBack, precision: Float[np.ndarray, "r r"], z
     eigenvalues, eigenvectors = np.linalg.eigh(precision)
     directions, rank = pulled.directions, eigenvalues.size
     more = _choices.rounded_rank(rank, directions.nbytes / rank) - rank
-    rotation = np.pad((eigenvectors / np.sqrt(eigenvalues)).T, ((0, more), (0, 0)))
-    scale, shift = _turn(directions, rotation, z)
+    scale, shift = _turn(directions, eigenvalues, eigenvectors, z, more)
     return Weights(scale, shift, np.pad(eigenvalues, (0, more), constant_values=1.0), eigenvalues, eigenvectors)
 
 
@@ -269,15 +269,46 @@ class _Turned(NamedTuple):
 
 def _turn(
     directions: Float[Array | np.ndarray, "r p"],
-    rotation: Float[np.ndarray, "k r"],
+    eigenvalues: Float[np.ndarray, " r"],
+    eigenvectors: Float[np.ndarray, "r r"],
     coordinates: Float[np.ndarray, " r"],
+    more: int,
 ) -> _Turned:
-    """Rows of weights combined: by BLAS on the host if they are few, where XLA would first compile the product."""
-    rotation, coordinates = rotation.astype(directions.dtype), coordinates.astype(directions.dtype)
+    """Rows of weights combined, and `more` rows of zeros: by BLAS on the host if they are few, where XLA would first compile it."""
+    dtype, coordinates = directions.dtype, coordinates.astype(directions.dtype)
     if directions.nbytes > _choices.LARGEST_ON_HOST:
-        return _Turned(*_turn_compiled(directions, to_device(rotation), to_device(coordinates)))
+        rotation = np.pad((eigenvectors / np.sqrt(eigenvalues)).T, ((0, more), (0, 0)))
+        return _Turned(*_turn_compiled(directions, to_device(rotation.astype(dtype)), to_device(coordinates)))
     rows = np.asarray(directions)
-    return _Turned(to_device(rotation @ rows), to_device(coordinates @ rows))
+    told = int(np.sum(eigenvalues - 1 > _choices.TOLD_ROUNDING * eigenvalues[-1]))
+    if told > _choices.FEW_TOLD * eigenvalues.size:
+        turned = (eigenvectors / np.sqrt(eigenvalues)).T.astype(dtype) @ rows
+    else:
+        turned = _turned_by_reflections(rows, eigenvalues, eigenvectors, told)
+    return _Turned(to_device(np.pad(turned, ((0, more), (0, 0)))), to_device(coordinates @ rows))
+
+
+def _turned_by_reflections(
+    rows: Float[np.ndarray, "r p"],
+    eigenvalues: Float[np.ndarray, " r"],
+    eigenvectors: Float[np.ndarray, "r r"],
+    told: int,
+) -> Float[np.ndarray, "r p"]:
+    r"""$\Lambda^{-1/2} Q^\top S_0^\top$ if the data tell of few directions: any others that complete the basis serve as well.
+
+    The last `told` eigenvectors are the first columns of a product of as many Householder reflections, up to signs. Time
+    $O(\text{told}\, r p)$ instead of $O(r^2 p)$.
+    """
+    if told == 0:
+        return rows
+    (geqrf, ormqr) = get_lapack_funcs(("geqrf", "ormqr"), (rows,))
+    reflectors, factors, *_ = geqrf(np.asfortranarray(eigenvectors[:, -told:], dtype=rows.dtype))
+    # LAPACK stores by columns: S_0 times the reflections is what it sees of the transposed product.
+    work = int(ormqr("R", "N", reflectors, factors, rows.T[:1], lwork=-1)[1][0])
+    turned = ormqr("R", "N", reflectors, factors, rows.T, lwork=max(work, 64 * rows.shape[1]))[0].T
+    signs = np.sign(np.diagonal(reflectors))[:, None]
+    told_of = turned[:told] * signs / np.sqrt(eigenvalues[-told:, None]).astype(rows.dtype)
+    return np.concatenate([turned[told:], told_of])
 
 
 @eqx.filter_jit

@@ -116,8 +116,10 @@ def _dense(task: Task) -> PulledBack:
         ),
     )  # fmt: skip
     columns = np.asarray(solution.rows).T
-    features = rows.jacobian[rows.judged].astype(np.float64) @ columns.astype(np.float64)
-    treatment = reference.best_treatment(features, treatments)
+    treatment = treatments[0]
+    if len(treatments) > 1:
+        features = rows.jacobian[rows.judged].astype(np.float64) @ columns.astype(np.float64)
+        treatment = reference.best_treatment(features, treatments)
     placed = joined.at["places"]
     where = _rows_of(placed, q)
     # A product of all rows at once would copy as much of the Jacobian again.

@@ -58,10 +58,11 @@ def minimum_norm_solve(
     fitted, probes = exact[:count], np.arange(count, len(exact)) if probes is None else probes
     with blas_threads_for(2.0 * exact.size * count):
         gram = fitted @ fitted.T
-        at_probes = _products(exact, gram, probes)
+        at_probes = None if len(deltas) == 1 else _products(exact, gram, probes)
     eigenvalues, eigenvectors = eigenpairs(gram, rtol=min(deltas))
     rotated = eigenvectors.T @ targets
-    damping = _choose(np.maximum(eigenvalues, 0.0), rotated, deltas, at_probes @ eigenvectors, choose)
+    seen = None if at_probes is None else at_probes @ eigenvectors
+    damping = _choose(np.maximum(eigenvalues, 0.0), rotated, deltas, seen, choose)
     coefficients = eigenvectors @ (damping.filter[:, None] * rotated)
     with blas_threads_for(2.0 * fitted.size * targets.shape[1]):
         rows = np.asarray(coefficients.T @ fitted, dtype=matrix.dtype)
@@ -122,10 +123,10 @@ class _Damping(NamedTuple):
 def _choose(eigenvalues, rotated, deltas, at_probe=None, choose=None) -> _Damping:
     """The filter 1 / (lambda + delta lambda_max) chosen by what its solution reaches at the probe."""
     candidates = [_Damping(delta, _inverse(eigenvalues + delta * np.max(eigenvalues))) for delta in deltas]
-    if choose is None:
-        if len(candidates) > 1:
-            raise ValueError(f"{len(candidates)} values of delta need a probe to choose between them")
+    if len(candidates) == 1:
         return candidates[0]
+    if choose is None:
+        raise ValueError(f"{len(candidates)} values of delta need a probe to choose between them")
     return candidates[choose(np.stack([at_probe @ (damping.filter[:, None] * rotated) for damping in candidates]))]
 
 

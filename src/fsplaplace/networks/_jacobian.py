@@ -168,7 +168,8 @@ def push_forward_block(model: Model, x, directions):
     """`push_forward` of one block of rows."""
     chosen = route(model, x, directions.shape[0])
     if chosen == "rows":
-        return jacobian(model, x) @ directions.T
+        # Not the transpose: as a residual of a derivative it would be a copy of all directions.
+        return jnp.einsum("nqp,rp->nqr", jacobian(model, x), directions)
     _, tangent = jax.linearize(lambda params: model.evaluate(params, x), model.params)
 
     def one(direction):

@@ -26,6 +26,9 @@ _NATS_PER_LENGTHSCALE = 1.0
 # The same as `CONVERGED` for climbs that are only compared with each other, a thousandth of a nat for some hundred rows: half of all
 # evaluations were spent on digits of maxima that another one beats.
 _COMPARED = 1e-6
+# And for climbs from an earlier fit that others will follow: a millionth of a nat, where parameters are right to a thousandth of their
+# uncertainty.
+_FROM_LAST = 1e-8
 # What a caller's period could be a multiple or a fraction of.
 _PERIOD_FACTORS = (1.0, 2.0, 0.5)
 # Rows for the evidence of labels under one output: an evaluation takes a fifth of a second. With q outputs it takes as long on
@@ -102,7 +105,8 @@ def maximum(
     starts = _starts(known, restarts, key, own_first=own_first)
     with progress_bar("prior, climbs", total=_num_climbs(known, starts, tie, subsets is None), show=progress) as report:
         apart = counts is None or problem.num_rows >= _LABELS_PER_LENGTHSCALE * sum(map(len, known.lengthscales))
-        search = _search(known, starts, tie, key, subsets is None, _reporting_climb(report), try_apart=apart)
+        climb = _reporting_climb(report, _FROM_LAST if _is_warm(known, starts) else _COMPARED)
+        search = _search(known, starts, tie, key, subsets is None, climb, try_apart=apart)
     best, tied = search.best, search.tied
     errors, last = np.full(given.size, np.nan), problem
     if subsets is not None:
@@ -152,11 +156,11 @@ def _starts(known: SetUp, count: int, key: PRNGKeyArray, *, own_first: bool) -> 
 Climb = Callable[..., Optimum]
 
 
-def _reporting_climb(report: Callable[[int, str], None]) -> Climb:
-    """`maximize` that says how many climbs have ended, and how high the last one came."""
+def _reporting_climb(report: Callable[[int, str], None], usual: float) -> Climb:
+    """`maximize`, with this tolerance unless another is asked for, that says how many climbs have ended, and how high the last one came."""
     ended = 0
 
-    def climb(objective: TiedProblem, start: np.ndarray, box: Box, tolerance: float = _COMPARED) -> Optimum:
+    def climb(objective: TiedProblem, start: np.ndarray, box: Box, tolerance: float = usual) -> Optimum:
         nonlocal ended
         found = maximize(objective, start, box, tolerance=tolerance)
         ended += 1
@@ -170,12 +174,18 @@ def _num_climbs(known: SetUp, starts: list[np.ndarray], tie: Ties | None, exact:
     """How many climbs `_search` makes."""
     count = len(starts) + bool(known.periods)
     held = len(_PERIOD_FACTORS) + 1 if known.periods else 0
-    return held + (count if tie is None else 2 * count + (not _is_warm(known, starts))) + exact
+    last = exact and not _is_done(known, starts)
+    return held + (count if tie is None else 2 * count + (not _is_warm(known, starts))) + last
 
 
 def _is_warm(known: SetUp, starts: list[np.ndarray]) -> bool:
     """Whether the caller's values, of an earlier fit for example, are the only start."""
     return len(starts) == 1 and starts[0] is known.given
+
+
+def _is_done(known: SetUp, starts: list[np.ndarray]) -> bool:
+    """Whether the first climb is the last: from an earlier fit, on all rows."""
+    return _is_warm(known, starts) and known.problem.num_rows <= _RESTART_ROWS
 
 
 def _with_stated_periods(problem: TiedProblem, known: SetUp, climb: Climb) -> list[np.ndarray]:
@@ -227,7 +237,8 @@ def _search(
         try_apart: False keeps tied length scales together without a trial.
     """
     problem, given, box = known.problem, known.given, known.box
-    small = problem.num_rows <= _RESTART_ROWS
+    # Asked before starts are added.
+    warm, done, small = _is_warm(known, starts), _is_done(known, starts), problem.num_rows <= _RESTART_ROWS
     screen = problem if small else problem.take(_some_rows(key, problem.num_rows, _RESTART_ROWS))
     tied, remarks = TiedProblem.of(problem, Ties.none(box.lower.size)), []
     few = tied._replace(problem=screen)
@@ -239,7 +250,7 @@ def _search(
         found, gain = [], -np.inf
         if try_apart:
             # The end of the tied climb is one more start, if the caller's values are not good already.
-            more = [] if _is_warm(known, starts) else [box.clip(tie.expand(common.vector))]
+            more = [] if warm else [box.clip(tie.expand(common.vector))]
             found = [climb(few, start, box) for start in [*more, *starts]]
             gain = few.log_evidence(_best(found).vector, box) - together.log_evidence(common.vector, reduced)
             gain -= _NATS_PER_LENGTHSCALE * float(np.sum(tie.counts - 1))
@@ -254,9 +265,9 @@ def _search(
     else:
         found = [climb(few, start, box) for start in starts]
     best = _best(found)
-    if exact:
+    if exact and not done:
         first = best.vector if small else _highest(tied, [*_different(found), given])
-        best = climb(tied, first, box, CONVERGED)
+        best = climb(tied, first, box, _FROM_LAST if warm else CONVERGED)
     return _Search(tied, best, tuple(optimum.value for optimum in found), screen.num_rows, remarks)
 
 
