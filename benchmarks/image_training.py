@@ -45,9 +45,12 @@ def measure(name: str, epochs: int, variance: float | None, rate: float, keep: P
         method = MAP(steps=work.steps, optimizer=work.optimizer(work.steps), batch_size=100)
         model = method.fit(work.network(), images.X, images.y, LIKELIHOOD, key=work.keys[1], progress=False).model
     else:
-        prior = fsp.Prior(RBF(lengthscale=LENGTH_SCALES[name], variance=variance), num_outputs=10)
+
+        def prior(value: float) -> fsp.Prior:
+            return fsp.Prior(RBF(lengthscale=LENGTH_SCALES[name], variance=value), num_outputs=10)
+
         sampler = context_of("KMNIST", images, 0, num_corrupted=0)
-        model = train(work, prior, sampler, work.steps, f"sweep-{variance}").model
+        model = train(work, prior, variance, sampler, work.steps, f"sweep-{variance}").model
     seconds = time.process_time() - began
     valid, foreign = (
         np.concatenate([np.asarray(model(x[i : i + 500])) for i in range(0, len(x), 500)])

@@ -120,7 +120,7 @@ def choose_prior(work: Work, sampler: fsp.context.Sampler) -> Choice:
     scores, steps = {}, int(settings["choice_steps"])
     for variance in settings["variances"] if len(settings["variances"]) > 1 else ():
         name = f"choice-{work.context}-{variance}" + "-features" * work.features
-        model = train(work, start.with_variance(variance), sampler, steps, name).model
+        model = train(work, start.with_variance, variance, sampler, steps, name).model
         valid, foreign = (in_blocks(model, x) for x in (images.X_valid, _foreign_valid(work)))
         log_likelihood = metrics.expected_log_likelihood_from_logits(images.y_valid, valid[None])
         entropy = metrics.predictive_entropy(jax.nn.softmax(foreign))
@@ -178,13 +178,17 @@ def _foreign_valid(work: Work) -> Float[np.ndarray, "k h w c"]:
     return corrupted(images.X_valid, len(images.kmnist_valid), generator)
 
 
-def train(work: Work, prior: fsp.Prior, sampler: fsp.context.Sampler, steps: int, name: str) -> fsp.Trained:
+def train(
+    work: Work, with_variance: Callable[[float], fsp.Prior], variance: float, sampler: fsp.context.Sampler, steps: int, name: str
+) -> fsp.Trained:  # fmt: skip
+    """The network trained under a prior with a variance; in single precision, as `fsplaplace.train` does unless told otherwise."""
     settings, images = work.settings, work.images
-    return fsp.train(
-        work.network(), prior, LIKELIHOOD, sampler, images.X, images.y, key=work.keys[1], steps=steps,
-        optimizer=work.optimizer(steps), batch_size=min(100, len(images.X)), num_context=int(settings["num_context"]),
-        jitter=(1e-2, 1e-3), checkpoint=work.checkpoint(name), progress=False,
-    )  # fmt: skip
+    with jax.enable_x64(False):
+        return fsp.train(
+            work.network(), with_variance(variance), LIKELIHOOD, sampler, images.X, images.y, key=work.keys[1], steps=steps,
+            optimizer=work.optimizer(steps), batch_size=min(100, len(images.X)), num_context=int(settings["num_context"]),
+            jitter=(1e-2, 1e-3), checkpoint=work.checkpoint(name), progress=False,
+        )  # fmt: skip
 
 
 def in_blocks(model: fsp.Model, x: Float[np.ndarray, "n h w c"]) -> Float[np.ndarray, "n k"]:

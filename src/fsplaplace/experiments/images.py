@@ -200,7 +200,8 @@ def _fsp(work: Work) -> Outcome:
     settings, images, context = work.settings, work.images, work.context
     sampler = context_of(context, images, work.cell.seed, num_corrupted=int(settings["num_corrupted"]))
     choice = choose_prior(work, sampler)
-    model = train(work, choice.prior, sampler, work.steps, f"fsp-{context}" + "-features" * work.features).model
+    name = f"fsp-{context}" + "-features" * work.features
+    model = train(work, choice.with_variance, choice.record["variance"]["value"], sampler, work.steps, name).model
 
     def alone(x, key):
         return model(x)[None]
