@@ -8,6 +8,8 @@ from statistics import mean
 
 from results import markdown_table
 
+from fsplaplace.experiments import get
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -180,7 +182,9 @@ def images_table() -> str:
         printed: dict[str, dict[str, float]] = {}
         for number in record["published"]:
             printed.setdefault(f"the paper's {number['method']}", {})[number["score"]] = number["mean"]
-        for method, scores in (*rows, *printed.items()):
+        density, accuracy = get(name).ensemble_of_ten
+        beyond = {"published ensemble of ten LeNets": {"log_predictive_density": density, "accuracy": accuracy}}
+        for method, scores in (*rows, *printed.items(), *beyond.items()):
             cells = [form.format(scores[each]) if each in scores else "-" for each, (_, form) in columns.items()]
             body.append([name, method, *cells])
     if not body:
@@ -215,8 +219,14 @@ def image_stages_table() -> str:
     return markdown_table(["posterior", "stage", "seconds, measured", "MiB, planned", "GFLOP, planned"], body)
 
 
+def image_training_table() -> str:
+    """What limits the networks: trainings judged on validation images."""
+    return (ROOT / "benchmarks/results/image_training.md").read_text().strip()
+
+
 TABLES = {
     "image-priors": image_priors_table,
+    "image-training": image_training_table,
     "images": images_table,
     "image-stages": image_stages_table,
     "demo": demo_table,

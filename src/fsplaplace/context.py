@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from numpy.typing import ArrayLike
 from scipy.spatial import KDTree
 
-from fsplaplace.arguments import check_finite, check_numbers, checked, described, warn_if_bytes
+from fsplaplace.arguments import check_finite, check_numbers, checked, described, warn_if_grey_levels
 from fsplaplace.host import check_fits, host_generator, to_device
 
 
@@ -465,7 +465,7 @@ def _finite_rows(rows: ArrayLike, *, name: str, argument: str) -> Float[Array, "
     if not np.all(np.isfinite(values)):
         raise ValueError(f"{name}: {argument} has NaN or infinite values; remove those rows")
     check_finite(values, f"{name}: {argument}")
-    warn_if_bytes(values, argument)
+    warn_if_grey_levels(values, argument)
     return to_device(values if values.dtype.kind == "f" else values.astype(float))
 
 

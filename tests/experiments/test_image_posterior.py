@@ -12,7 +12,7 @@ from sklearn.datasets import load_digits
 import fsplaplace as fsp
 from fsplaplace import metrics
 from fsplaplace.experiments._image_pixels import packed, unpacked
-from fsplaplace.experiments._image_posterior import densities, samples, under_variance
+from fsplaplace.experiments._image_posterior import densities, most_cautious, samples, under_variance
 from fsplaplace.methods import last_layer
 
 LIKELIHOOD = fsp.likelihoods.Categorical(10)
@@ -66,6 +66,19 @@ def test_another_variance_needs_no_other_pass(factor):
     assert np.abs(np.asarray(first.predict(x[:50]).variance / wanted.predict(x[:50]).variance) - 1).max() > 0.5
 
 
+@pytest.mark.parametrize(
+    ("scores", "wanted"),
+    [
+        ({0.1: -0.2, 1.0: -0.24, 4.0: -0.26}, 1.0),
+        ({0.1: -0.5, 1.0: -0.4, 4.0: -0.6}, 1.0),
+        ({4.0: -0.2, 0.1: -0.21}, 4.0),
+    ],
+    ids=["half of the gain", "no gain: the best", "whatever the order"],
+)
+def test_as_much_doubt_as_the_labels_allow(scores, wanted):
+    assert most_cautious(scores, of_network=-0.3) == wanted
+
+
 @pytest.mark.slow
 def test_the_posterior_improves_on_its_own_network():
     """Mirrored and turned digits are foreign; the posterior's variance is chosen with validation labels, nothing else is."""
@@ -83,7 +96,8 @@ def test_the_posterior_improves_on_its_own_network():
     )  # fmt: skip
     under = {variance: under_variance(first, prior(variance), variance / 2.0) for variance in (0.2, 0.5, 1.0, 2.0)}
     scores = densities(under, X_valid, y_valid, key=jr.key(4))
-    best = under[max(scores, key=lambda variance: scores[variance])]
+    of_network = metrics.log_predictive_density_from_logits(y_valid, np.asarray(model(X_valid))[None])
+    best = under[most_cautious(scores, float(of_network))]
 
     alone = [np.asarray(model(x))[None] for x in (X_test, foreign)]
     drawn = [samples(best, x, key=jr.key(4), count=400) for x in (X_test, foreign)]

@@ -162,6 +162,20 @@ def test_a_plan_without_a_rank_is_one_that_finishes(classes):
         fsp.plan(model, prior, row, points, memory_budget=planned.peak_bytes / 10, **options)
 
 
+def test_a_hundred_classes_are_refused_before_their_factor_is_allocated():
+    """By `laplace` as by `plan`: the factor alone would be 2 GB, and no rank that is named is below one for each class."""
+    points = GENERATOR.uniform(size=(500, SIDE, SIDE, 1)).astype(np.float32)
+    model, prior = fsp.as_model(Small(jr.key(0), 100)), fsp.Prior(RBF(), num_outputs=100)
+    arguments = (model, prior, fsp.likelihoods.Categorical(100), IMAGES, LABELS)
+    with pytest.raises(MemoryError, match=r"laplace: rank 5000 .* pass rank=(\d{3,})") as refused:
+        fsp.laplace(*arguments, context_points=points, memory_budget=1e9, include_training=False)
+    fits = int(re.search(r"pass rank=(\d+)", str(refused.value))[1])
+    planned = fsp.plan(*arguments[:2], IMAGES, points, rank=fits, memory_budget=1e9, include_training=False)
+    assert planned.rank <= fits
+    with pytest.raises(MemoryError, match=r"no rank of 100 or more, one for each output, fits it: pass fewer context"):
+        fsp.laplace(*arguments, context_points=points, memory_budget=1e8, include_training=False)
+
+
 BYTES = (255 * IMAGES).astype(np.uint8)
 
 
@@ -185,6 +199,38 @@ def test_bytes_are_named_with_their_range_wherever_images_come_in(model, who, ca
     assert any(
         re.search(rf"\b{who} holds bytes from \d+ to 2\d\d; .* pass {who} / 255", str(each.message)) for each in said
     )
+
+
+@pytest.mark.parametrize(
+    ("images", "said"),
+    [
+        (255 * IMAGES, r"from 0\.\d+ to 25\d\.\d; .* pass X / 255"),
+        ((255 * IMAGES).astype(np.int64), r"from 0 to 254; .* pass X / 255"),
+        ((255 * IMAGES).astype(np.float16), r"from 0\.\d+ to 25\d\.\d; .* pass X / 255"),
+        ((65535 * IMAGES).astype(np.uint16), r"from \d+ to 6\.\d+e\+04; .* pass X / 65535"),
+        (-300 * IMAGES, r"from -299\.\d to -0\.\d+; .* pass X / \d{3}\.\d+"),
+    ],
+    ids=["float32", "int64", "float16", "uint16", "below zero"],
+)
+def test_grey_levels_of_any_type_are_named_with_their_range(model, images, said):
+    with pytest.warns(UserWarning, match="X holds values " + said):
+        model.check_inputs(images)
+
+
+@pytest.mark.parametrize("images", [IMAGES, IMAGES > 0.5, 10 * IMAGES - 5, (IMAGES > 0.5).astype(np.uint8)])
+def test_numbers_of_order_one_are_no_grey_levels(model, images):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.check_inputs(images)
+        model.check_inputs(1000 * GENERATOR.uniform(size=(30, 2)))  # tables have units of any size
+
+
+def test_labels_that_are_words_are_named(model):
+    words = np.array(["bag", "coat", "dress"])[LABELS]
+    with pytest.raises(ValueError, match=r"words such as '\w+'; .* numpy\.unique\(\.\.\., return_inverse=True\)\[1\]"):
+        approximate(model, y=words)
+    whole = approximate(model, y=np.unique(words, return_inverse=True)[1])
+    assert np.all(np.isfinite(whole.predict(IMAGES[:2]).variance))
 
 
 def test_other_shapes_are_named(model):

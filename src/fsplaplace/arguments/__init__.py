@@ -8,7 +8,7 @@ from fsplaplace.arguments._arrays import check_finite as check_finite
 from fsplaplace.arguments._arrays import check_numbers as check_numbers
 from fsplaplace.arguments._arrays import check_readable as check_readable
 from fsplaplace.arguments._arrays import check_squares as check_squares
-from fsplaplace.arguments._arrays import warn_if_bytes as warn_if_bytes
+from fsplaplace.arguments._arrays import warn_if_grey_levels as warn_if_grey_levels
 from fsplaplace.arguments._checked import accepts as accepts
 from fsplaplace.arguments._checked import check_fields as check_fields
 from fsplaplace.arguments._checked import check_parameters as check_parameters

@@ -9,6 +9,8 @@ import numpy as np
 from fsplaplace.arguments._words import described, seen
 
 _MOST_INTEGER = np.iinfo(np.int32).max
+# Standardised pixels stay within ten standard deviations; grey levels reach 255. And the images that are looked at.
+_ORDER_ONE, _SOME_IMAGES = 20.0, 500
 
 
 def check_numbers(values: Any, argument: str, *, wanted: str = "numbers") -> np.ndarray:
@@ -17,6 +19,9 @@ def check_numbers(values: Any, argument: str, *, wanted: str = "numbers") -> np.
     if array.dtype.kind in "fiub":
         return array
     found = f"has dtype {array.dtype}" if array.ndim else f"is {seen(values)}"
+    if array.ndim and array.size and isinstance(word := array.flat[0], str):
+        found = f"{found}, words such as {str(word)!r}"
+        wanted = f"{wanted}, for labels numpy.unique(..., return_inverse=True)[1]"
     raise (ValueError if array.ndim else TypeError)(f"{argument} {found}; pass {wanted}")
 
 
@@ -66,14 +71,27 @@ def as_jax_reads_it(values: Any, array: np.ndarray) -> Any:
     return array.astype(np.float64 if array.dtype.kind == "f" else array.dtype.newbyteorder("=")) if foreign else values
 
 
-def warn_if_bytes(values: np.ndarray, argument: str) -> None:
-    """Say that images are grey levels from 0 to 255 as files have them: networks and kernels want numbers of order one."""
-    if values.dtype == np.uint8 and values.ndim > 2 and values.size and int(values.max()) > 1:
-        warnings.warn(
-            f"{argument} holds bytes from {values.min()} to {values.max()}; networks and kernels want numbers of order one: pass "
-            f"{argument} / 255",
-            UserWarning, stacklevel=5,
-        )  # fmt: skip
+def warn_if_grey_levels(values: np.ndarray, argument: str) -> None:
+    """Say that images are grey levels as files have them, in whatever type: networks and kernels want numbers of order one.
+
+    Bytes above 1 are, and so is any image with values of more than 20. A few hundred of many images are looked at.
+    """
+    if values.ndim < 3 or not values.size or values.dtype.kind == "b":
+        return
+    some = values if values.dtype == np.uint8 else values[:: -(-len(values) // _SOME_IMAGES)]
+    low, high = float(some.min()), float(some.max())
+    largest = max(-low, high)
+    if not math.isfinite(largest) or largest <= (1 if values.dtype == np.uint8 else _ORDER_ONE):
+        return
+    what = "bytes" if values.dtype == np.uint8 else "values"
+    divisor = (
+        255 if largest <= 255 else 65535 if low >= 0 and values.dtype.kind in "iu" and largest <= 65535 else largest
+    )
+    warnings.warn(
+        f"{argument} holds {what} from {low:.4g} to {high:.4g}; networks and kernels want numbers of order one: pass "
+        f"{argument} / {divisor:.5g}",
+        UserWarning, stacklevel=5,
+    )  # fmt: skip
 
 
 def check_finite(values: np.ndarray, argument: str) -> None:

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 import fsplaplace as fsp
 from fsplaplace import metrics
 from fsplaplace.experiments._image_scores import NUM_CLASSES
-from fsplaplace.experiments._image_work import LIKELIHOOD, Choice, Work
+from fsplaplace.experiments._image_work import LIKELIHOOD, Choice, Work, in_blocks
 
 # Functions of each posterior that a choice is made with: an average over 100 has a log density that is too low by as much
 # as the posteriors differ.
@@ -38,8 +38,8 @@ def posterior_of(
 
     The variance that makes a network uncertain outside its data is not the one that its posterior should have: hardly any label of
     a network that is right tells it anything (its curvature p (1 - p) is nearly zero), so that functions vary by nearly the prior's
-    standard deviation wherever it is sure. The score of a variance is the log predictive density of the validation labels. One pass
-    over the data serves all of them (`under_variance`). The precision form keeps the training's.
+    standard deviation wherever it is sure. One pass over the data serves all variances (`under_variance`), `most_cautious` says
+    which. The precision form keeps the training's.
 
     Args:
         work: the cell.
@@ -66,11 +66,27 @@ def posterior_of(
     }
     asked = slice(None, settings["num_valid"])
     scores = densities(under, images.X_valid[asked], images.y_valid[asked], key=work.keys[3])
-    best = max(scores, key=lambda variance: scores[variance])
+    alone = in_blocks(part, images.X_valid[asked])
+    of_network = float(metrics.log_predictive_density_from_logits(images.y_valid[asked], alone[None]))
+    best = most_cautious(scores, of_network)
     record["variance of the posterior"] = {
-        "value": best, "scores": scores, "by": "log predictive density of validation labels",
+        "value": best, "scores": scores, "network": of_network,
+        "by": "the largest that keeps half of the best gain in log predictive density of validation labels over the network",
     }  # fmt: skip
     return Chosen(under[best], record)
+
+
+def most_cautious(scores: Mapping[float, float], of_network: float) -> float:
+    """The largest variance that keeps half of what the best one gains over the network; the best one if none gains.
+
+    Densities of known labels hardly tell variances apart up to some size, and images that are foreign are told by large ones: as
+    much doubt as the labels allow, and not so much that they gain nothing.
+    """
+    best = max(scores, key=lambda variance: scores[variance])
+    if scores[best] <= of_network:
+        return best
+    wanted = (scores[best] + of_network) / 2
+    return max(variance for variance, score in scores.items() if score >= wanted)
 
 
 def densities(

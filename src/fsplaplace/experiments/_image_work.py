@@ -116,39 +116,52 @@ def choose_prior(work: Work, sampler: fsp.context.Sampler) -> Choice:
     (log 10 less their entropy): both in nats, and zero at best. Foreign are images like the context, none of them context.
     """
     settings, images = work.settings, work.images
-    few = slice(None, int(settings["prior_images"]))
-    network = RandomConvolutions(images.X.shape[1:], key=jr.key(0))
-
-    def kernel(length: float, variance: float):
-        return OnFeatures(network, rbf(length, variance)) if work.features else rbf(length, variance)
-
-    fitted = fit_prior(
-        fsp.Prior(kernel(0.4 if work.features else 10.0, 4.0), num_outputs=NUM_CLASSES), images.X[few], images.y[few], LIKELIHOOD, key=work.keys[1],
-        restarts=1, standard_errors=False,
-    )  # fmt: skip
-    found = fitted.prior.kernel.base if isinstance(fitted.prior.kernel, OnFeatures) else fitted.prior.kernel
-    length = float(np.asarray(fsp.kernels.lengthscales(found, images.X[0].size))[0, 0])
-    record: dict[str, Any] = {
-        "length_scale": {"value": length, "by": "evidence of Dirichlet labels", "images": settings["prior_images"]}
-    }
-
-    def prior(variance: float) -> fsp.Prior:
-        return fsp.Prior(kernel(length, variance), num_outputs=NUM_CLASSES)
-
+    start = fitted_prior(work, features=work.features)
     scores, steps = {}, int(settings["choice_steps"])
     for variance in settings["variances"] if len(settings["variances"]) > 1 else ():
         name = f"choice-{work.context}-{variance}" + "-features" * work.features
-        model = train(work, prior(variance), sampler, steps, name).model
-        valid, foreign = (_in_blocks(model, x) for x in (images.X_valid, _foreign_valid(work)))
+        model = train(work, start.with_variance, variance, sampler, steps, name).model
+        valid, foreign = (in_blocks(model, x) for x in (images.X_valid, _foreign_valid(work)))
         log_likelihood = metrics.expected_log_likelihood_from_logits(images.y_valid, valid[None])
         entropy = metrics.predictive_entropy(jax.nn.softmax(foreign))
         scores[variance] = float(log_likelihood) - float(np.log(NUM_CLASSES) - np.mean(entropy))
     best = max(scores, key=lambda variance: scores[variance]) if scores else settings["variances"][0]
-    record["variance"] = {
-        "value": best, "scores": scores, "steps": steps,
-        "by": "validation log-likelihood less the entropy missing on foreign validation images",
+    record = start.record | {
+        "variance": {
+            "value": best, "scores": scores, "steps": steps,
+            "by": "validation log-likelihood less the entropy missing on foreign validation images",
+        }
     }  # fmt: skip
-    return Choice(prior(best), record, prior)
+    return Choice(start.with_variance(best), record, start.with_variance)
+
+
+def fitted_prior(work: Work, *, features: bool) -> Choice:
+    """A kernel on pixels or on random features, with the length scale of the highest evidence and variance 1."""
+    settings, images = work.settings, work.images
+    few = slice(None, int(settings["prior_images"]))
+    network = RandomConvolutions(images.X.shape[1:], key=jr.key(0))
+
+    def kernel(length: float, variance: float):
+        return OnFeatures(network, rbf(length, variance)) if features else rbf(length, variance)
+
+    fitted = fit_prior(
+        fsp.Prior(kernel(0.4 if features else 10.0, 4.0), num_outputs=NUM_CLASSES), images.X[few], images.y[few], LIKELIHOOD,
+        key=work.keys[1], restarts=1, standard_errors=False,
+    )  # fmt: skip
+    found = fitted.prior.kernel.base if isinstance(fitted.prior.kernel, OnFeatures) else fitted.prior.kernel
+    length = float(np.asarray(fsp.kernels.lengthscales(found, images.X[0].size))[0, 0])
+    record: dict[str, Any] = {
+        "length_scale": {
+            "value": length, "by": "evidence of Dirichlet labels", "images": settings["prior_images"],
+            "evidence": float(fitted.report.value) / len(images.X[few]),
+        },
+        "variance": {"value": 1.0},
+    }  # fmt: skip
+
+    def prior(variance: float) -> fsp.Prior:
+        return fsp.Prior(kernel(length, variance), num_outputs=NUM_CLASSES)
+
+    return Choice(prior(1.0), record, prior)
 
 
 def rbf(lengthscale: Any, variance: Any) -> RBF:
@@ -165,14 +178,19 @@ def _foreign_valid(work: Work) -> Float[np.ndarray, "k h w c"]:
     return corrupted(images.X_valid, len(images.kmnist_valid), generator)
 
 
-def train(work: Work, prior: fsp.Prior, sampler: fsp.context.Sampler, steps: int, name: str) -> fsp.Trained:
+def train(
+    work: Work, with_variance: Callable[[float], fsp.Prior], variance: float, sampler: fsp.context.Sampler, steps: int, name: str
+) -> fsp.Trained:  # fmt: skip
+    """The network trained under a prior with a variance; in single precision, as `fsplaplace.train` does unless told otherwise."""
     settings, images = work.settings, work.images
-    return fsp.train(
-        work.network(), prior, LIKELIHOOD, sampler, images.X, images.y, key=work.keys[1], steps=steps,
-        optimizer=work.optimizer(steps), batch_size=min(100, len(images.X)), num_context=int(settings["num_context"]),
-        jitter=(1e-2, 1e-3), checkpoint=work.checkpoint(name), progress=False,
-    )  # fmt: skip
+    with jax.enable_x64(False):
+        return fsp.train(
+            work.network(), with_variance(variance), LIKELIHOOD, sampler, images.X, images.y, key=work.keys[1], steps=steps,
+            optimizer=work.optimizer(steps), batch_size=min(100, len(images.X)), num_context=int(settings["num_context"]),
+            jitter=(1e-2, 1e-3), checkpoint=work.checkpoint(name), progress=False,
+        )  # fmt: skip
 
 
-def _in_blocks(model: fsp.Model, x: Float[np.ndarray, "n h w c"]) -> Float[np.ndarray, "n k"]:
+def in_blocks(model: fsp.Model, x: Float[np.ndarray, "n h w c"]) -> Float[np.ndarray, "n k"]:
+    """Logits of the network, 500 images at a time."""
     return np.concatenate([np.asarray(model(x[start : start + 500])) for start in range(0, len(x), 500)])

@@ -9,6 +9,7 @@ class MNIST(ImageTable):
     name = "mnist"
     title = "MNIST: classification, calibration and foreign images with a convolutional network"
     dataset = "mnist"
+    ensemble_of_ten = (-0.016, 0.994)
     printed = {  # noqa: RUF012 - a constant of the class
         "expected_log_likelihood": (
             (-0.043, 0.001), (-0.037, 0.001), (-0.238, 0.006), (-0.145, 0.005), (-0.043, 0.001), (-0.039, 0.001),

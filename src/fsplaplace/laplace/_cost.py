@@ -124,24 +124,46 @@ def golub_kahan_bytes(model: Model, points, rows: int, rank: int, passes: int, b
     return float(arrays + block_bytes(model, points, rank, budget))
 
 
-def check_golub_kahan(model: Model, points, rows: int, rank: int, passes: int, budget: float, *, caller: str) -> None:
-    """Refuse what the budget cannot hold, with the rank that would fit."""
-    size = golub_kahan_bytes(model, points, rows, rank, passes, budget)
-    if size <= budget:
+def check_golub_kahan(
+    model: Model, points, rows: int, rank: int, passes: int, budget: float, *, least: int, caller: str
+) -> None:
+    """Refuse what the budget cannot hold, with the rank that would fit, if that is at least `least`: one for each output.
+
+    Args:
+        model: the network.
+        points: some inputs, for their shape.
+        rows: context points times outputs.
+        rank: directions.
+        passes: that the caller asked for; of so many directions that fewer span everything, fewer are made.
+        budget: bytes.
+        least: the smallest rank there can be.
+        caller: whose error it is.
+    """
+
+    def size(rank: int, passes: int) -> float:
+        made = _choices.golub_kahan_passes(passes, rank, model.num_params, rows)
+        return golub_kahan_bytes(model, points, rows, rank, made, budget)
+
+    if size(rank, passes) <= budget:
         return
     options = []
     for fewer in dict.fromkeys((passes, min(passes, 2))):
         low, high = 0, rank
         while high - low > 1:
             middle = (low + high) // 2
-            fits = golub_kahan_bytes(model, points, rows, middle, fewer, budget) <= budget
-            low, high = (middle, high) if fits else (low, middle)
-        if low:
+            low, high = (middle, high) if size(middle, fewer) <= budget else (low, middle)
+        if low >= least:
             options.append(f"rank={low}" + (f" with passes={fewer}" if fewer != passes else ""))
+    made = _choices.golub_kahan_passes(passes, rank, model.num_params, rows)
     raise MemoryError(
-        f"{caller}: rank {rank} with {passes} passes needs {format_bytes(size)} for {model.num_params} weights, but memory_budget "
-        f"is {format_bytes(budget)}; "
-        + (f"pass {' or '.join(options)}, or a larger memory_budget" if options else "no rank fits it")
+        f"{caller}: rank {rank} with {made} passes needs {format_bytes(size(rank, passes))} for {model.num_params} weights, but "
+        f"memory_budget is {format_bytes(budget)}; "
+        + (
+            f"pass {' or '.join(options)}, or a larger memory_budget"
+            if options
+            else f"no rank of {least} or more, one for each output, fits it: pass fewer context points, fewer weights "
+            "(fsplaplace.methods.last_layer(model, X)), or a larger memory_budget"
+        )
     )
 
 

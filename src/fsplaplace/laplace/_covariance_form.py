@@ -13,7 +13,7 @@ from fsplaplace.host import itemsize, to_device
 from fsplaplace.laplace import _choices
 from fsplaplace.laplace._choices import Options, Treatment
 from fsplaplace.laplace._compare_means import compare_means, means_at
-from fsplaplace.laplace._cost import Cost
+from fsplaplace.laplace._cost import Cost, check_golub_kahan
 from fsplaplace.laplace._diagnostics import Clock, Diagnostics, misfit_to_noise, variance_ratios
 from fsplaplace.laplace._exact_process import Moments, typical
 from fsplaplace.laplace._features import Blocks, Known, data_blocks, known_at
@@ -34,7 +34,7 @@ from fsplaplace.laplace._pull_back import PulledBack, Task, solve
 from fsplaplace.laplace._reference import reference_at
 from fsplaplace.laplace._verdict import verdict_of
 from fsplaplace.networks import CapacityWarning, linear_model, linearisation
-from fsplaplace.prior import PriorFactor, moments
+from fsplaplace.prior import PriorFactor, moments, plan_factor
 
 
 def covariance_form(problem: Problem, options: Options) -> Posterior:
@@ -122,17 +122,33 @@ def factor_prior(problem: Problem, options: Options, solver: str) -> PriorFactor
     cut = _choices.cut_off(
         options, [noise for kind in problem.observed for noise in _as_noise_of_values(kind, stated)], stated
     )
-    factor = problem.prior.factor(
-        to_device(problem.context),
-        rank=_most_directions(problem, options, solver), rtol=cut.rtol, captured=cut.captured, memory_budget=problem.budget,
-    )  # fmt: skip
+    rank, count = _most_directions(problem, options, solver), problem.context.shape[0]
+    try:
+        factor = problem.prior.factor(
+            to_device(problem.context), rank=rank, rtol=cut.rtol, captured=cut.captured, memory_budget=problem.budget
+        )
+    except MemoryError:
+        if solver == "golub-kahan":
+            # What the factor alone cannot have, its pull-back cannot either: say the rank that fits both.
+            q, most = problem.prior.num_outputs, plan_factor(problem.prior, count, rank, problem.budget).rank
+            check_golub_kahan(
+                problem.model,
+                problem.context,
+                count * q,
+                most,
+                options.passes,
+                problem.budget,
+                least=q,
+                caller="laplace",
+            )
+        raise
     if options.rank is None and problem.noise is not None:
         captured = float(factor.captured)
         hidden = (1 - captured) * float(np.mean(stated)) / float(np.min(typical(problem.noise.variance)))
         if hidden > _choices.HIDDEN_DIRECTIONS:
             warnings.warn(
                 f"laplace: {factor.rank} directions hold {100 * captured:.4g} % of the prior variance at "
-                f"{problem.context.shape[0]} context points; what is missing is {hidden:.2g} times the noise variance. Pass a "
+                f"{count} context points; what is missing is {hidden:.2g} times the noise variance. Pass a "
                 "larger rank, or fewer context points",
                 CapacityWarning, stacklevel=4,
             )  # fmt: skip

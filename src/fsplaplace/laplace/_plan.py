@@ -148,9 +148,9 @@ def plan(
     most = _choices.most_directions(rank, num_points * blocks.rows_per_point, blocks.num_independent, chosen, budget)
     factor = plan_factor(prior, num_points, most, budget)
     kept = min(factor.rank, rows)
-    passes = _choices.golub_kahan_passes(passes, kept, p, rows) if chosen == "golub-kahan" else 1
     if chosen == "golub-kahan":
-        _cost.check_golub_kahan(model, points, rows, kept, passes, budget, caller="plan")
+        _cost.check_golub_kahan(model, points, rows, kept, passes, budget, least=q, caller="plan")
+    passes = _choices.golub_kahan_passes(passes, kept, p, rows) if chosen == "golub-kahan" else 1
     derivatives = any(each.of.order > 0 for each in tuple(also or ()))
     ridges = len(Options().ridges(model.dtype, solver=chosen, of_derivatives=derivatives))
     cost = _cost.Cost(model, x, n, q, rows, kept, factor, chosen, passes, ridges, budget)

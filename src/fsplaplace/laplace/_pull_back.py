@@ -212,8 +212,9 @@ def _golub_kahan(task: Task) -> PulledBack:
     """Matrix-free: products with the Jacobian and its transpose only."""
     (m, q, rank), problem, places = task.columns.shape, task.problem, task.places
     model, budget, context = problem.model, problem.budget, problem.context
-    passes = _choices.golub_kahan_passes(task.options.passes, rank, model.num_params, m * q)
-    _cost.check_golub_kahan(model, context, m * q, rank, passes, budget, caller="laplace")
+    asked = task.options.passes
+    _cost.check_golub_kahan(model, context, m * q, rank, asked, budget, least=q, caller="laplace")
+    passes = _choices.golub_kahan_passes(asked, rank, model.num_params, m * q)
 
     # The basis holds that many vectors of weights.
     also = enforced(problem, task.columns, beside=(passes + 1) * rank)

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, PyTree
 from numpy.typing import ArrayLike
 from paramax import AbstractUnwrappable, NonTrainable, unwrap
 
-from fsplaplace.arguments import check_numbers, check_squares, refuse_fork, warn_if_bytes
+from fsplaplace.arguments import check_numbers, check_squares, refuse_fork, warn_if_grey_levels
 from fsplaplace.host import to_device
 from fsplaplace.operators import Operator
 
@@ -170,7 +170,7 @@ class Model(eqx.Module):
         if values.ndim < 2 or values.size == 0:
             what = "row" if values.ndim < 2 or values.shape[0] == 0 else "column"
             raise ValueError(f"{argument} has shape {values.shape}; pass at least one {what}, as (n, d)")
-        warn_if_bytes(values, argument)
+        warn_if_grey_levels(values, argument)
         if self.origin is not None:
             values = values.astype(np.float64) - np.asarray(self.origin, np.float64)
         with np.errstate(over="ignore"):  # a number too large for the weights' dtype is infinite below

@@ -122,9 +122,22 @@ def factor_at(
             checked_factor(prior, block)
         parts = _cholesky_parts(prior, host.reshape(host.shape[0], -1), plan, rtol, captured)
     kept, total = sum(part[1] for part in parts), sum(part[2] for part in parts)
+    _check_placed(prior, len(host), [part[0].shape[1] for part in parts], plan, budget)
     columns = prior.blocks.place_columns([np.asarray(part[0]) for part in parts])
     with jax.enable_x64(True):
         return PriorFactor(to_device(columns), to_device(kept / total), plan)
+
+
+def _check_placed(prior: "Prior", num_points: int, ranks: list[int], plan: FactorPlan, budget: float) -> None:
+    """Refuse columns for all outputs that the budget cannot hold: outputs that share a block have columns of their own."""
+    rows, rank = num_points * prior.num_outputs, sum(ranks) * plan.copies
+    if 8.0 * rows * rank > budget:
+        fits = int(budget // (8 * rows))
+        raise MemoryError(
+            f"Prior.factor: {rank} columns for {num_points} points and {prior.num_outputs} outputs need "
+            f"{format_bytes(8.0 * rows * rank)}, but memory_budget is {format_bytes(budget)}; "
+            + (f"pass rank={fits}" if fits >= prior.num_outputs else "use fewer context points")
+        )
 
 
 def _with_features(prior: "Prior", points: np.ndarray) -> tuple["Prior", np.ndarray]:

@@ -11,7 +11,7 @@ from gpjax.mean_functions import Constant, Zero
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from fsplaplace.arguments import KeyLike, as_key, check_numbers, check_squares, checked, warn_if_bytes
+from fsplaplace.arguments import KeyLike, as_key, check_numbers, check_squares, checked, warn_if_grey_levels
 from fsplaplace.host import one_blas_thread, ready_to_compute, to_device
 from fsplaplace.likelihoods import Categorical, Gaussian, Likelihood
 from fsplaplace.prior import Prior
@@ -191,7 +191,7 @@ def _data(
 def _check_data(prior, X, y, likelihood, alpha_epsilon):
     """Inputs (n, d), targets (n, q) in the space of the outputs, and their variances where those are known."""
     inputs = check_numbers(X, "fit_prior: X")
-    warn_if_bytes(inputs, "X")
+    warn_if_grey_levels(inputs, "X")
     inputs = inputs.astype(float)
     if inputs.ndim < 2 or inputs.shape[0] < 2:
         raise ValueError(f"fit_prior: X has shape {inputs.shape}; pass at least two rows, as (n, d)")
