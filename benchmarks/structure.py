@@ -223,11 +223,13 @@ def _sample():
 def measure_laplace(_steps: int) -> dict[str, str]:
     """Files and switches of a first and of a second posterior, and which rooms the second one's lead to."""
     _, _, laplace = _sample()
-    found = {f"`laplace`, {state}: switches between files": _profile(laplace) for state in ("cold", "warm")}
+    found = _profile("`laplace`, cold", laplace) | _profile("`laplace`, warm", laplace)
     entered = _entered(_visits(laplace))
-    rooms = collections.Counter(_room(".".join(Path(path).with_suffix("").parts)) for path in entered)
+    rooms = collections.Counter(Path(path).parts[0] for path in entered if len(Path(path).parts) > 1)
     return found | {
-        f"of these into `{room}`": _of(count, len({path for path in entered if path.startswith(room)}), "files")
+        f"`laplace`, warm: switches into `{room}`": _of(
+            count, len({path for path in entered if path.startswith(f"{room}{os.sep}")}), "files"
+        )
         for room, count in rooms.most_common(_MOST_ROOMS)
     }
 
@@ -242,7 +244,7 @@ def measure_fit(steps: int) -> dict[str, str]:
         fsp.FSPRegressor(random_state=0, steps=steps).fit(X, y)
 
     fit()
-    return {"`FSPRegressor.fit`, warm: switches between files": _profile(fit)}
+    return _profile("`FSPRegressor.fit`, warm", fit)
 
 
 def measure_programs(_steps: int) -> dict[str, int]:
@@ -260,10 +262,13 @@ def measure_programs(_steps: int) -> dict[str, int]:
     return {"programs of a cold posterior": first, "programs of a first prediction": len(events) - first}
 
 
-def _profile(function) -> str:
-    """Files of the package that a call enters, and how often a call lands in another file than the call before it."""
+def _profile(call: str, function) -> dict[str, str | int]:
+    """Files of the package that a call enters, how often it lands in another file than before, and from how many files into which."""
     visited = _visits(function)
-    return _of(len(_entered(visited)), len(set(visited)), "files")
+    return {
+        f"{call}: switches between files": _of(len(_entered(visited)), len(set(visited)), "files"),
+        f"{call}: different switches": len({pair for pair in itertools.pairwise(visited) if pair[0] != pair[1]}),
+    }
 
 
 def _visits(function) -> list[str]:
@@ -325,7 +330,8 @@ def tables(rows: list[dict]) -> str:
             "# The package, before and after `laplace` became a room\n",
             "A room is a directory or a file at the root of the package; its own `__init__` is none. A cycle is a group of "
             "modules or rooms that import each other. A switch is a call into another file of the package than the call "
-            "before it.\n",
+            "before it; different ones are counted once however often a loop repeats them (a fit evaluates the marginal likelihood some "
+            "hundred times).\n",
             markdown_table(["", *(row["tree"] for row in rows)], body),
         ]
     )
