@@ -158,10 +158,8 @@ def test_structure_of_this_tree_is_measured(run):
     assert row["tree"] == "after"
     assert values["files at the root"] == len(list((BENCHMARKS.parent / "src" / "fsplaplace").glob("*.py")))
     assert values["import cycles of modules, at import"] == "0 in 0 modules"
-    switches = {name: int(value.split()[0]) for name, value in values.items() if "switches" in name}
-    assert (
-        0 < switches["`laplace`, warm: switches between files"] <= switches["`laplace`, cold: switches between files"]
-    )
+    cold, warm = (int(values[f"`laplace`, {state}: switches between files"].split()[0]) for state in ("cold", "warm"))
+    assert 0 < values["`laplace`, warm: different switches"] < warm <= cold
     assert values["programs of a cold posterior"] > 0
 
 
