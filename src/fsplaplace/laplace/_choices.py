@@ -66,11 +66,13 @@ LARGEST_DENSE = 2000
 LARGEST_NORMAL = 4000
 # Exponents of the relative ridges to choose from. Below the smallest the weights' own rounding shows in the predictions.
 SMALLEST_RIDGE = {"float32": -10, "float64": -13}
-# The same where the Jacobian itself is factored, for networks that hold the prior: with 1e-12 in float32 their means are three to ten times
+# The same where the Jacobian itself is factored, for networks that hold the prior or gain much: with 1e-12 in float32 their means are three to ten times
 # closer to the exact process (.0001 instead of .0009). Of others the last digit of an input would move the mean by .01.
 SMALLEST_RIDGE_OF_HELD = {"float32": -12, "float64": -13}
 # Divergence from the exact process, in nats for a new target, up to which a network holds the prior: there are digits to be gained.
-HELD_DIVERGENCE = 1e-4
+# Or how much less the divergence must be: as much as is cautioned about, worth the digits that rounding decides (Matern-5/2, noise of a
+# thousandth: a loss of .35 nats instead of .75).
+HELD_DIVERGENCE, WORTH_ROUNDING = 1e-4, 0.05
 LARGEST_RIDGE = -4
 # The same if derivatives are observed and the Jacobian is factored: directions that hardly show in values carry them. In float32
 # the mean of a Laplacian is off by 0.017 of its prior's standard deviation with 1e-10, by 0.005 with 1e-13, as in float64; under
@@ -248,7 +250,7 @@ class Options(NamedTuple):
         return tuple(10.0**exponent for exponent in range(smallest, LARGEST_RIDGE + 1))
 
     def num_small_ridges(self, dtype, *, solver: str, of_derivatives: bool) -> int:
-        """How many of the `ridges` are for networks that hold the prior only; arguments as there."""
+        """How many of the `ridges` are for networks that hold the prior, or gain much; arguments as there."""
         if self.delta is not None or of_derivatives:
             return 0
         smallest = 10.0 ** SMALLEST_RIDGE[np.dtype(dtype).name]

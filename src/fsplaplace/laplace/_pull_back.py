@@ -50,7 +50,7 @@ class Task(NamedTuple):
 
     @property
     def num_small_ridges(self) -> int:
-        """How many of them are for networks that hold the prior only."""
+        """How many of them are for networks that hold the prior, or gain much."""
         problem = self.problem
         return self.options.num_small_ridges(
             problem.model.dtype, solver=self.solver, of_derivatives=problem.of_derivatives

@@ -157,7 +157,7 @@ class Reference(NamedTuple):
         Args:
             candidates: features at the judged points and then of the `sample_parts`, for each ridge in rising order.
             treatments: of missed variance; each candidate has the better of them.
-            small: how many of the first ridges are taken only where features hold the prior.
+            small: how many of the first ridges are taken only where features hold the prior, or diverge far less with them.
         """
         size, sample = self.covariance.shape[0], self.sample
         stated = np.diagonal(self.covariance) if sample is None else sample.stated.variance
@@ -167,7 +167,8 @@ class Reference(NamedTuple):
             return small + int(np.argmin(errors[small:]))
         found = [[_divergence_on(sample, each, missed) for missed in treatments] for each in normalised]
         divergences = [min(each).symmetric for each in found]
-        held = [each <= _choices.HELD_DIVERGENCE for each in divergences[:small]]
+        enough = max(_choices.HELD_DIVERGENCE, min(divergences[small:]) - _choices.WORTH_ROUNDING)
+        held = [each <= enough for each in divergences[:small]]
         return closest_of_best(
             [each if holds else math.inf for each, holds in zip(divergences, held + [True] * len(found), strict=False)],
             errors,
