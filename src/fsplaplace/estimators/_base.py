@@ -171,10 +171,10 @@ class FSPEstimator(BaseEstimator):
             self.posterior_ = fit()
             self._rows = rows.some(_MOST_KEPT_ROWS, host_generator(fit_key))
             self._counts = (rows.X.shape[0], float(np.sum(rows.weights)))
-            self._refit(fit)
+            self._refit(fit, rows)
         self.verdict_ = _verdict(self.posterior_, notes)
 
-    def _refit(self, fit: Callable[..., Posterior | FunctionPosterior]) -> None:
+    def _refit(self, fit: Callable[..., Posterior | FunctionPosterior], rows: WeightedRows) -> None:
         """Set `posterior_` anew if the first one says that something else is better; `fit` takes options of `approximate`."""
 
     def _prior(self, rows: WeightedRows, likelihood: Likelihood, num_outputs: int, key: PRNGKeyArray):
