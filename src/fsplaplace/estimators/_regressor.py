@@ -304,8 +304,8 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
         prediction, count = self._prediction(X)
         mean = self._shaped(self.target_scale_.invert(np.asarray(prediction.mean, np.float64)[:count]))
         if return_std:
-            variance = np.asarray(prediction.variance, np.float64)[:count] * self.target_scale_.std**2
-            return mean, self._shaped(np.sqrt(variance + self._noise_at(X, prediction, count)))
+            variance = np.asarray(prediction.variance, np.float64)[:count] + self._noise_at(X, prediction, count)
+            return mean, self._shaped(np.sqrt(variance) * self.target_scale_.std)
         if return_cov:
             covariance = self._covariance(X, self._noise_at(X, prediction, count))
             return mean, covariance[:, :, 0] if not self._target_shape else covariance
@@ -320,7 +320,7 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
             generator = check_random_state(random_state)
             generator.randint(np.iinfo(np.int32).max)
             prediction, count = self._prediction(X)
-            std = np.sqrt(self._noise_at(X, prediction, count))
+            std = np.sqrt(self._noise_at(X, prediction, count)) * self.target_scale_.std
             draws = draws + generator.normal(size=draws.shape) * std
         samples = np.moveaxis(draws, 0, 2)
         return samples if self._target_shape else samples[:, 0]
@@ -332,8 +332,8 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
             return self._double_posterior().predict(x), count
 
     def _noise_at(self, X, prediction: Prediction, count: int) -> Float[np.ndarray, "n q"]:
-        """Variance of the noise in the targets' units."""
-        noise = np.asarray(prediction.noise_variance, np.float64)[:count] * self.target_scale_.std**2
+        """Variance of the noise in standardised units."""
+        noise = np.asarray(prediction.noise_variance, np.float64)[:count]
         if self.noise_profile_ is None:
             return noise
         return noise * self.noise_profile_.relative(self._points(X)[0][:count]) ** 2
@@ -348,7 +348,7 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
                 f"return_cov: method={self.method!r} gives no covariance between inputs; pass return_std=True, "
                 "or draw with sample_y"
             )
-        return np.einsum("nqmq->nmq", joint) * self.target_scale_.std**2 + np.eye(count)[:, :, None] * noise
+        return (np.einsum("nqmq->nmq", joint) + np.eye(count)[:, :, None] * noise) * self.target_scale_.std**2
 
     def _shaped(self, values: Float[np.ndarray, "n q"]) -> Float[np.ndarray, "n ..."]:
         return values.reshape(len(values), *self._target_shape)
