@@ -325,6 +325,12 @@ def test_a_name_that_is_empty_is_not_the_current_directory(words):
         (("rows",), None, "lacks 'rows'"),
         (("rows",), "many", "rows is not what"),
         (("scores",), [], "scores is not what"),
+        (
+            ("noise",),
+            {"networks": [], "limits": [0.0, 1.0], "level": 0.0},
+            "noise does not say how the noise varies with 1 columns",
+        ),
+        (("noise",), [1.0], "noise does not say"),
         (("more",), 1, "unknown field 'more'"),
         (("network", "more"), 1, "unknown field 'network.more'"),
         (("scales", "more"), [1.0], "unknown field 'scales.more'"),
@@ -347,6 +353,28 @@ def test_a_description_that_was_changed_and_sealed_again_is_refused(fitted, tmp_
         node[place[-1]] = value
     experiments.write_record(path, "fsplaplace table model", content)
     assert words in refused("predict", tmp_path / "fit", fitted / "t.csv", "--out", tmp_path / "p.csv")
+
+
+def test_noise_that_varies_is_saved_and_predicted_with(fitted, tmp_path):
+    """Of a table of many rows; here the description of a small one gets noise that is e times larger on the right."""
+    shutil.copytree(fitted / "fit", tmp_path / "fit")
+    path = tmp_path / "fit" / "model.json"
+    content = json.loads(path.read_text())["content"]
+    assert content["noise"] is None
+    step = [[[[1e6]], [0.0]], [[[1.0]], [1.0]]]  # tanh(1e6 x) + 1: 0 or 2 for the logarithm of the variance
+    content["noise"] = {"networks": [step], "limits": [-5.0, 5.0], "level": 0.0}
+    (columns, other) = (tmp_path / name for name in ("constant.csv", "varying.csv"))
+    for folder, out in ((fitted / "fit", columns), (tmp_path / "fit", other)):
+        done = run.invoke(app, ["predict", str(folder), str(fitted / "t.csv"), "--out", str(out)])
+        assert done.exit_code == 0, done.output
+        experiments.write_record(path, "fsplaplace table model", content)
+    before, after = _columns(columns), _columns(other)
+    np.testing.assert_array_equal(before["mean"], after["mean"])
+    added = after["std"] ** 2 - before["std"] ** 2
+    np.testing.assert_allclose(added[before["x"] < -0.5], 0.0, atol=1e-9)
+    noise = added[before["x"] > 0.5] / (np.e**2 - 1)
+    np.testing.assert_allclose(noise, noise[0], rtol=1e-4)
+    assert 0 < noise[0] < before["std"].min() ** 2
 
 
 def test_a_deeply_nested_description_is_one_sentence(fitted, tmp_path):

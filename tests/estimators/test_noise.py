@@ -1,13 +1,16 @@
 """Noise that varies with the inputs: found where it is there, left alone where it is not."""
 
+import json
+
 import numpy as np
 import pytest
 from gpjax.kernels import Matern32
 from scipy.stats import norm
 
 import fsplaplace as fsp
-from fsplaplace.estimators import FSPRegressor, weighted
+from fsplaplace.estimators import FSPRegressor, _noise_network, weighted
 from fsplaplace.estimators._noise import LEAST_GAIN, NoiseProfile
+from fsplaplace.estimators._noise_network import LogNetwork, Misses, NoiseNetworks
 from fsplaplace.likelihoods import Gaussian
 from fsplaplace.tuning import fit_log_variance
 
@@ -111,3 +114,78 @@ def test_a_profile_has_one_function_for_each_target():
 def test_varying_noise_is_refused_by_other_methods():
     with pytest.raises(ValueError, match="noise is 'varying', which method='gp' has not"):
         FSPRegressor(noise="varying", method="gp").fit(np.arange(6.0)[:, None], np.arange(6.0))
+
+
+def misses(X: np.ndarray, log: np.ndarray, seed: int) -> Misses:
+    """What a perfect mean misses under a noise of this logarithm, the function being known to a tenth of the noise."""
+    generator = np.random.default_rng(seed)
+    variance = np.full(len(X), 0.1)
+    return Misses((variance + np.exp(log)) * generator.chisquare(1, len(X)), variance, np.ones(len(X)))
+
+
+@pytest.fixture
+def few_steps(monkeypatch):
+    monkeypatch.setattr(_noise_network, "_STEPS", 500)
+
+
+def test_networks_find_noise_that_varies_and_leave_constant_noise_alone(few_steps):
+    generator = np.random.default_rng(4)
+    X = generator.normal(size=(1500, 3))
+    log = np.sin(2 * X[:, 0]) + X[:, 1]
+    found = NoiseNetworks.of(X, (misses(X, log, 0), misses(X, np.zeros(1500), 1)), np.random.default_rng(0))
+    assert found.varies
+    at = generator.normal(size=(400, 3))
+    logs = 2 * np.log(found.relative(at))
+    assert np.corrcoef(logs[:, 0], np.sin(2 * at[:, 0]) + at[:, 1])[0, 1] > 0.85
+    assert np.std(logs[:, 1]) < 0.2
+    assert not NoiseNetworks.of(X[:600], (misses(X[:600], np.zeros(600), 2),), np.random.default_rng(0)).varies
+    # Far outside they say what they said at the edge of the data.
+    assert np.all(2 * np.log(found.relative(1e6 * at)[:, 0]) <= found.limits[0][1] - found.levels[0] + 1e-12)
+
+
+def test_the_gradient_of_a_noise_network_is_that_of_its_loss():
+    generator = np.random.default_rng(5)
+    X = generator.normal(size=(7, 2))
+    of_rows = misses(X, X[:, 0], 3)._replace(weights=generator.uniform(0.5, 2, 7))
+    network = LogNetwork.constant(2, 0.3, generator)
+    network = LogNetwork((*network.layers[:2], (generator.normal(size=(32, 1)), np.full(1, 0.3))))
+    for number, slopes in enumerate(network.gradient(X, of_rows)):
+        for place, slope in enumerate(slopes):
+            direction = generator.normal(size=slope.shape)
+
+            def loss(size, number=number, place=place, direction=direction):
+                layers = [list(layer) for layer in network.layers]
+                layers[number][place] = layers[number][place] + size * direction
+                return np.mean(of_rows.loss(LogNetwork(tuple(map(tuple, layers)))(X)))
+
+            assert (loss(1e-5) - loss(-1e-5)) / 2e-5 == pytest.approx(np.sum(slope * direction), rel=1e-5, abs=1e-9)
+
+
+def test_noise_networks_go_through_a_file_and_others_are_refused(few_steps):
+    X = np.random.default_rng(6).normal(size=(300, 2))
+    found = NoiseNetworks.of(X, (misses(X, X[:, 0], 4),), np.random.default_rng(0))
+    content = json.loads(json.dumps(found.described()))
+    again = NoiseNetworks.restored(content, 2)
+    assert again is not None
+    np.testing.assert_array_equal(again.relative(X), found.relative(X))
+    assert NoiseNetworks.restored(content, 3) is None
+    for broken in ({}, [], "x", content | {"limits": [2.0, 1.0]}, content | {"networks": []}, content | {"level": 1e6}):
+        assert NoiseNetworks.restored(broken, 2) is None
+    content["networks"][0][1][0][0][0] = float("nan")
+    assert NoiseNetworks.restored(content, 2) is None
+
+
+@pytest.mark.slow
+def test_many_rows_have_varying_noise_by_default():
+    generator = np.random.default_rng(7)
+    X = generator.uniform(-1, 1, (2600, 1))
+    y = np.sin(3 * X[:, 0]) + 2 * scale_at(X) * generator.normal(size=2600)
+    small = SMALL | {"network": (20,), "steps": 150}
+    fitted = FSPRegressor(**small).fit(X[:2200], y[:2200])
+    assert isinstance(fitted.noise_profile_, NoiseNetworks)
+    np.testing.assert_allclose(fitted.noise_std(X[2200:]) / (2 * scale_at(X[2200:])), 1, atol=0.35)
+    constant = FSPRegressor(noise="constant", **small).fit(X[:2200], y[:2200])
+    density = [
+        np.mean(norm.logpdf(y[2200:], *model.predict(X[2200:], return_std=True))) for model in (fitted, constant)
+    ]
+    assert density[0] > density[1] + 0.2

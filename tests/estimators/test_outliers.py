@@ -19,6 +19,17 @@ def test_one_value_of_a_million_is_named_with_its_row(column, remedy):
         warn_of_outliers(values, _NAMES, caller="FSPRegressor")
 
 
+def test_few_values_and_those_of_a_column_that_is_mostly_one_number_are_named():
+    values = np.random.default_rng(0).normal(size=(40, 2))
+    values[[3, 9], 1] = 1e6, -2e6
+    with pytest.warns(OutlierWarning, match=r"y has -2e\+06 in row 9 and 1 more"):
+        warn_of_outliers(values, _NAMES, caller="FSPRegressor")
+    counts = np.random.default_rng(0).poisson(0.3, size=(40, 2)).astype(float)
+    counts[5, 0] = 1e6
+    with pytest.warns(OutlierWarning, match="column age of X has 1e\\+06 in row 5"):
+        warn_of_outliers(counts, _NAMES, caller="FSPRegressor")
+
+
 @pytest.mark.parametrize(
     "values",
     [

@@ -277,3 +277,15 @@ def test_another_number_of_rows_in_the_bucket_compiles_nothing(data, compilation
     compilations.clear()
     FSPRegressor(**_SMALL).fit(X[:55], y[:55]).predict(X, return_std=True)
     assert len(compilations) == 0
+
+
+def test_a_target_that_is_constant_leaves_the_kernel_to_the_others():
+    generator = np.random.default_rng(3)
+    X = generator.normal(size=(30, 2))
+    y = np.sin(2 * X[:, 0]) + 0.1 * generator.normal(size=30)
+    options = {"kernel": "rbf", "method": "gp", "random_state": 0}
+    alone = FSPRegressor(**options).fit(X, y)
+    both = FSPRegressor(**options).fit(X, np.column_stack([np.ones(30), y]))
+    np.testing.assert_allclose(both.noise_[1], alone.noise_, rtol=1e-3)
+    np.testing.assert_allclose(both.predict(X)[:, 1], alone.predict(X), atol=1e-3)
+    np.testing.assert_allclose(both.predict(X)[:, 0], 1.0, atol=1e-6)

@@ -1,10 +1,12 @@
 """Rows as a set: merged, sorted, padded; and the scale of their columns."""
 
+import warnings
+
 import numpy as np
 import pytest
 from sklearn.preprocessing import StandardScaler
 
-from fsplaplace.estimators._rows import Scale, WeightedRows
+from fsplaplace.estimators._rows import Scale, WeightedRows, check_weights
 from fsplaplace.host import padded_size
 
 
@@ -53,3 +55,20 @@ def test_scale_is_that_of_scikit_learn(table):
     scale, peer = Scale.of(X, weights), StandardScaler().fit(X, sample_weight=weights)
     np.testing.assert_allclose(scale.apply(X), peer.transform(X), atol=1e-12)
     np.testing.assert_allclose(scale.invert(scale.apply(X)), X, atol=1e-12)
+
+
+def test_the_scale_of_numbers_whose_squares_are_zero(table):
+    X, _, _ = table
+    plain, tiny = Scale.of(X, np.ones(20)), Scale.of(1e-300 * X, np.ones(20))
+    np.testing.assert_allclose(tiny.std, 1e-300 * plain.std, rtol=1e-12)
+    np.testing.assert_array_equal(Scale.of(np.full((5, 1), 0.1), np.ones(5)).std, 1.0)
+
+
+def test_weights_that_are_no_numbers_of_observations_are_said():
+    with pytest.raises(ValueError, match=r"sample_weight has values up to 1e\+30; .* divide sample_weight by its mean"):
+        check_weights(np.full(4, 1e30), caller="FSPRegressor")
+    with pytest.warns(UserWarning, match="sample_weight sums to 1 over 40 rows"):
+        check_weights(np.full(40, 1 / 40), caller="FSPRegressor")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_weights(np.array([0.0, 1.0, 3.0, 0.2]), caller="FSPRegressor")

@@ -32,6 +32,11 @@ def test_rows_are_held_out_only_where_the_exact_process_cannot_see_all():
         assert parts is not None
         assert (len(parts.held.X), len(parts.kept.X)) == (held, count - held)
         assert {*parts.held.X[:, 0], *parts.kept.X[:, 0]} == {*rows(count).X[:, 0]}
+        assert len(parts.some.X) == len(parts.kept.X)
+    many = rows(12_000).parts(generator)
+    assert many is not None
+    assert len(many.some.X) == 10_000
+    assert {*many.some.X[:, 0]} < {*many.kept.X[:, 0]}
 
 
 def test_rows_without_weight_never_judge():

@@ -20,7 +20,7 @@ class Fit(NamedTuple):
 
     Attributes:
         predict: mean and standard deviation of new targets at inputs.
-        noise: standard deviation of the noise.
+        noise: standard deviation of the noise at inputs.
         X: inputs as numbers.
         y: targets.
         mean: predicted targets.
@@ -31,7 +31,7 @@ class Fit(NamedTuple):
     """
 
     predict: Callable[[Float[np.ndarray, "k d"]], tuple[np.ndarray, np.ndarray]]
-    noise: float
+    noise: Callable[[Float[np.ndarray, "k d"]], np.ndarray]
     X: Float[np.ndarray, "n d"]
     y: Float[np.ndarray, " n"]
     mean: Float[np.ndarray, " n"]
@@ -57,7 +57,7 @@ def _draw_series(axis, fit: Fit) -> None:
     """Data, the mean, the band of the function and that of new observations, over the whole range."""
     x = np.linspace(fit.X.min(), fit.X.max(), _RESOLUTION)
     mean, std = fit.predict(x[:, None])
-    function = np.sqrt(np.maximum(std**2 - fit.noise**2, 0.0))
+    function = np.sqrt(np.maximum(std**2 - fit.noise(x[:, None]) ** 2, 0.0))
     for spread, alpha, label in ((std, 0.15, "new observations, ± 2 std"), (function, 0.3, "function, ± 2 std")):
         axis.fill_between(x, mean - 2 * spread, mean + 2 * spread, color=_BLUE, alpha=alpha, lw=0, label=label)
     axis.plot(x, mean, color=_BLUE, lw=1.2, label="mean")

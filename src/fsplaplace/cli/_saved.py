@@ -15,6 +15,7 @@ from paramax import NonTrainable
 from fsplaplace._version import __version__
 from fsplaplace.arguments import accepts, check_squares
 from fsplaplace.cli._columns import Column
+from fsplaplace.estimators import NoiseNetworks
 from fsplaplace.experiments import read_record, write_record
 from fsplaplace.host import check_target
 from fsplaplace.networks import MLP, Units
@@ -34,6 +35,8 @@ _USED: dict[str, set[str] | None] = {
     "features": None, "columns": None, "target": None, "network": {"widths", "dtype", "units", "circles"},
     "scales": {"input_mean", "input_std", "target_mean", "target_std"},
 }  # fmt: skip
+# Not in files of older versions, and None if the noise is constant.
+_NOISE = "noise"
 
 
 def save_model(
@@ -66,6 +69,8 @@ def save_model(
             "target_mean": np.ravel(targets.mean), "target_std": np.ravel(targets.std),
         },
     }  # fmt: skip
+    profile = model.noise_profile_
+    described[_NOISE] = profile.described() if isinstance(profile, NoiseNetworks) else None
     write_record(out / "model.json", _KIND, described)
 
 
@@ -148,13 +153,17 @@ def read_description(folder: Path) -> dict[str, Any]:
         ):  # fmt: skip
             raise ValueError(f"{path}: {name} is not {size} number(s); fit again")
         check_squares(np.asarray(values, dtype=float), f"{path}: {name}")
+    if (noise := described.get(_NOISE)) is not None:
+        described[_NOISE] = NoiseNetworks.restored(noise, width)
+        if described[_NOISE] is None:
+            raise ValueError(f"{path}: noise does not say how the noise varies with {width} columns; fit again")
     return described
 
 
 def _check_names(path: Path, described: dict[str, Any]) -> None:
     """Refuse what nobody knows, and what is shown if it is of another type."""
     inner = {name: described[name] for name, known in _USED.items() if known and isinstance(described.get(name), dict)}
-    unknown = [name for name in described if name not in _SHOWN and name not in _USED]
+    unknown = [name for name in described if name not in (*_SHOWN, *_USED, _NOISE)]
     unknown += [f"{name}.{part}" for name, parts in inner.items() for part in parts if part not in (_USED[name] or ())]
     if unknown:
         raise ValueError(f"{path} has the unknown field {unknown[0]!r}; fit again, or use the version that wrote it")

@@ -85,14 +85,17 @@ def fit_table(path: Path, out: Path, wanted: Wanted) -> None:
     held_out, how = _held_out(X, columns, wanted)
     for note in [*table.notes, *left_out, *_said(columns), how, f"kernel: {model.kernel}"]:
         print(note)
-    noise = _fit(model, columns, X[~held_out], y[~held_out])
+    _fit(model, columns, X[~held_out], y[~held_out])
 
     def predict(x: Float[np.ndarray, "k d"]) -> tuple[np.ndarray, np.ndarray]:
         mean, std = model.predict(_named(x, columns), return_std=True)
         return np.asarray(mean, dtype=float), np.asarray(std, dtype=float)
 
+    def noise(x: Float[np.ndarray, "k d"]) -> np.ndarray:
+        return np.asarray(model.noise_std(_named(x, columns)), dtype=float)
+
     mean, std = predict(X)
-    scores = _scores(y, mean, std, held_out, noise)
+    scores = _scores(*(part[held_out] for part in (y, mean, std, noise(X))))
     for name, value in scores.items():
         print(f"{name}: {value:.6g}")
     print(f"verdict: {model.verdict_}" if wanted.quiet else f"\n{model}\n")
@@ -122,8 +125,8 @@ def estimator(wanted: Wanted, columns: Sequence[Column]) -> FSPRegressor:
 
 def _fit(
     model: FSPRegressor, columns: Sequence[Column], X: Float[np.ndarray, "n d"], y: Float[np.ndarray, " n"]
-) -> float:
-    """Fit the estimator; warnings become lines, and the noise's standard deviation comes back."""
+) -> None:
+    """Fit the estimator; warnings become lines."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         # The verdict is printed with the scores.
@@ -131,7 +134,6 @@ def _fit(
         model.fit(_named(X, columns), y)
     for text in dict.fromkeys(str(each.message) for each in caught if issubclass(each.category, UserWarning)):
         print(f"warning: {text}")
-    return float(np.ravel(model.noise_)[0])
 
 
 def _named(X: Float[np.ndarray, "n d"], columns: Sequence[Column]) -> pd.DataFrame:
@@ -162,7 +164,10 @@ def predict_table(model: Path, path: Path, out: Path) -> None:
     with jax.enable_x64(True):
         predicted = posterior.predict(inputs)
         mean = np.asarray(predicted.mean, dtype=float)[:, 0] * scale["target_std"][0] + scale["target_mean"][0]
-        std = np.sqrt(np.asarray(predicted.total_variance, dtype=float))[:, 0] * scale["target_std"][0]
+        noise, epistemic = (np.asarray(v, dtype=float) for v in (predicted.noise_variance, predicted.variance))
+    if (profile := described.get("noise")) is not None:
+        noise = noise * profile.relative(inputs) ** 2
+    std = np.sqrt(epistemic + noise)[:, 0] * scale["target_std"][0]
     outside = np.zeros(len(X), bool) if predicted.outside is None else np.asarray(predicted.outside)
     for column in columns:
         if (unknown := column.unknown(table)).any():
@@ -288,12 +293,13 @@ def _say_outside(outside: Bool[np.ndarray, " n"], rows: str) -> None:
         )
 
 
-def _scores(y, mean, std, rows: Bool[np.ndarray, " n"], noise: float) -> dict[str, float]:
-    if not rows.any():
+def _scores(y, mean, std, noise) -> dict[str, float]:
+    """Of rows that were held out: targets, means, standard deviations of new targets and of the noise."""
+    if not y.size:
         return {}
     # In units of the largest standard deviation: squares of targets as large as 1e30 are beyond float32.
-    unit = float(np.max(std[rows]))
-    y, mean, std, noise = y[rows] / unit, mean[rows] / unit, std[rows] / unit, noise / unit
+    unit = float(np.max(std))
+    y, mean, std, noise = y / unit, mean / unit, std / unit, noise / unit
     variance, noise_variance = np.maximum(std**2 - noise**2, 0.0), noise**2
     density = metrics.log_predictive_density(y, mean, variance, noise_variance=noise_variance)
     expected = metrics.expected_log_likelihood(y, mean, variance, noise_variance=noise_variance)

@@ -12,6 +12,7 @@ from fsplaplace.estimators._language import Quantity as Quantity
 from fsplaplace.estimators._language import Single as Single
 from fsplaplace.estimators._language import Sum as Sum
 from fsplaplace.estimators._language import read_kernel as read_kernel
+from fsplaplace.estimators._noise_network import NoiseNetworks as NoiseNetworks
 from fsplaplace.estimators._outliers import OutlierWarning as OutlierWarning
 from fsplaplace.estimators._regressor import FSPRegressor as FSPRegressor
 from fsplaplace.estimators._rows import WeightedRows as WeightedRows

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from gpjax.kernels import AbstractKernel
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, check_random_state, validate_data
 
@@ -32,7 +32,7 @@ from fsplaplace.estimators._effort import (
 from fsplaplace.estimators._evidence import PriorCandidate, fit_best
 from fsplaplace.estimators._kernels import Columns, candidates, kernel_by_name
 from fsplaplace.estimators._outliers import warn_of_outliers
-from fsplaplace.estimators._rows import Scale, WeightedRows
+from fsplaplace.estimators._rows import Scale, WeightedRows, check_weights
 from fsplaplace.estimators._summary import feature_relevance, kernel_name, kernel_words, paragraphs, relevance_words
 from fsplaplace.host import (
     check_fits,
@@ -137,6 +137,7 @@ class FSPEstimator(BaseEstimator):
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         self._check_readable(sample_weight=sample_weight)
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        check_weights(weights, caller=type(self).__name__)
         named = [f"column {name} of X" for name in self._names_of(X.shape[1])]
         warn_of_outliers(X, named, caller=type(self).__name__)
         rows = WeightedRows.collect(X, y, weights)
@@ -172,10 +173,10 @@ class FSPEstimator(BaseEstimator):
             self.posterior_ = fit()
             self._rows = rows.some(_MOST_KEPT_ROWS, host_generator(fit_key))
             self._counts = (rows.X.shape[0], float(np.sum(rows.weights)))
-            self._refit(fit)
+            self._refit(fit, rows)
         self.verdict_ = _verdict(self.posterior_, notes)
 
-    def _refit(self, fit: Callable[..., Posterior | FunctionPosterior]) -> None:
+    def _refit(self, fit: Callable[..., Posterior | FunctionPosterior], rows: WeightedRows) -> None:
         """Set `posterior_` anew if the first one says that something else is better; `fit` takes options of `approximate`."""
 
     def _prior(self, rows: WeightedRows, likelihood: Likelihood, num_outputs: int, key: PRNGKeyArray):
@@ -191,8 +192,11 @@ class FSPEstimator(BaseEstimator):
             for each in candidates(self.kernel)
         ]
         first = ways[0].prior
-        if not (self.fit_prior and np.any(np.ptp(rows.y, axis=0) > 0)):
+        varies = np.ptp(rows.y, axis=0) > 0
+        if not (self.fit_prior and np.any(varies)):
             return first, likelihood, ()
+        if isinstance(likelihood, Gaussian) and not np.all(varies):
+            return self._prior_of_some(varies, rows, likelihood, key)
         best = fit_best(
             ways, rows, likelihood, key=key, ard=self.ard, progress=self.progress,
             **self._prior_options(first, likelihood),
@@ -204,6 +208,19 @@ class FSPEstimator(BaseEstimator):
             warnings.warn(text, each.category, stacklevel=2)
         self.prior_report_ = best.fitted.report
         return best.fitted.prior, best.fitted.likelihood, said
+
+    def _prior_of_some(
+        self, varies: Bool[np.ndarray, " q"], rows: WeightedRows, likelihood: Gaussian, key: PRNGKeyArray
+    ):
+        """The prior of the targets that vary: one that is constant would ask for a kernel that is flat, which all share."""
+        count = int(varies.sum())
+        scale = np.broadcast_to(np.asarray(likelihood.scale, np.float64), varies.shape).copy()
+        fitted, found, said = self._prior(
+            rows._replace(y=rows.y[:, varies]), Gaussian(scale[varies] if count > 1 else scale[varies][0]), count, key
+        )
+        assert isinstance(found, Gaussian)
+        scale[varies] = np.asarray(found.scale, np.float64)
+        return Prior(fitted.kernel, num_outputs=varies.size), Gaussian(scale), said
 
     def _prior_options(self, prior: Prior, likelihood: Likelihood) -> dict[str, Any]:
         """Further options of `fit_prior`."""
@@ -407,6 +424,11 @@ def _verdict(posterior: Posterior | FunctionPosterior, notes: tuple[str, ...]) -
 
 def _with_names(note: str, kernel: AbstractKernel | tuple[AbstractKernel, ...], names: tuple[str, ...]) -> str:
     """The note with the names of columns in place of their numbers, if every part of the kernel sees all columns."""
+    note = re.sub(
+        r"^(fit_prior: columns? )([\d, ]+)( .*of X (?:is|are) constant)",
+        lambda found: found[1] + ", ".join(names[int(number)] for number in found[2].split(",")) + found[3],
+        note,
+    )
     parts = jax.tree.leaves(
         kernel, is_leaf=lambda node: isinstance(node, AbstractKernel) and not hasattr(node, "kernels")
     )

@@ -15,16 +15,16 @@ from fsplaplace.prior import Prior
 
 Effort = Literal["fast", "normal", "thorough"]
 # Up to this many rows the exact process sees them all, and a small network with the refined mean is as good as it.
-_FEW_ROWS = 2000
+FEW_ROWS = 2000
 
 
 class _Level(NamedTuple):
     """What an effort means.
 
     Attributes:
-        width: of the two hidden layers, up to `_FEW_ROWS` rows and beyond.
+        width: of the two hidden layers, up to `FEW_ROWS` rows and beyond.
         steps: the least and the most; one step for each row between them.
-        num_context: up to `_FEW_ROWS` rows, and the most beyond: as many as there are rows.
+        num_context: up to `FEW_ROWS` rows, and the most beyond: as many as there are rows.
     """
 
     width: tuple[int, int]
@@ -103,7 +103,7 @@ def choices(
     """
     if effort not in _LEVELS:
         raise ValueError(f"effort is {effort!r}; pass one of {', '.join(map(repr, _LEVELS))}")
-    level, many = _LEVELS[effort], num_rows > _FEW_ROWS
+    level, many = _LEVELS[effort], num_rows > FEW_ROWS
     width = max(level.width[many], _width_for(num_columns, num_outputs))
     least, most = level.num_context
     return Choices(
@@ -140,6 +140,6 @@ def cost(found: Choices, prior: Prior, num_rows: int, num_features: int, batch: 
     step = 6.0 * model.num_params * (batch + step_context) + 4.0 * step_context**3
     exact = num_rows if num_rows <= MOST_EXACT_ROWS else _SUBSET
     evaluations = _EVALUATIONS if num_rows <= MOST_EXACT_ROWS else 300
-    algebra = posterior.flops * (3 if num_rows > _FEW_ROWS else 2) + evaluations * 3.0 * exact**3
+    algebra = posterior.flops * (3 if num_rows > FEW_ROWS else 2) + evaluations * 3.0 * exact**3
     seconds = _SECONDS_AT_LEAST + found.steps * step / _TRAINING_RATE + algebra / _LINEAR_ALGEBRA_RATE
     return FitPlan(tuple(widths), found.steps, found.num_context, seconds, posterior.peak_bytes)

@@ -33,6 +33,11 @@ class NoiseProfile(NamedTuple):
         return cls(tuple(fit_log_variance(prior, X[some], column[some]) for column in squares.T))
 
     @property
+    def in_fit(self) -> bool:
+        """True: the posterior is fitted anew with it."""
+        return True
+
+    @property
     def gain(self) -> float:
         """Log evidence above that of constant noise, in nats, over all targets."""
         return sum(log.gain for log in self.logs)

@@ -8,7 +8,9 @@ from jaxtyping import Float
 # Interquartile ranges from the median: a standard normal, and a log-normal with a scale of 1, stay below 100 of them in a million rows.
 _FAR = 1000.0
 # The share of the rows up to which values are single ones; more of them are a distribution.
-_MOST_SHARE = 0.01
+_MOST_SHARE = 0.1
+# Quantiles whose distance is taken for the interquartile range if half of the values are the same.
+_WIDER = (0.1, 0.9)
 # Of the median.
 _LEAST_SPREAD = 1e-9
 
@@ -20,7 +22,8 @@ class OutlierWarning(UserWarning):
 def warn_of_outliers(values: Float[np.ndarray, "n k"], names: list[str], *, caller: str) -> None:
     """Name the worst value that is more than 1,000 interquartile ranges from its column's median, with the way out.
 
-    A column of which half the values are the same has no such range and is not looked at.
+    A column of which half the values are the same has the range of four fifths of its values instead, and is not looked at if these are the
+    same, too.
 
     Args:
         values: columns.
@@ -28,7 +31,8 @@ def warn_of_outliers(values: Float[np.ndarray, "n k"], names: list[str], *, call
         caller: the estimator's name.
     """
     low, middle, high = np.quantile(values, [0.25, 0.5, 0.75], axis=0)
-    spread = high - low
+    low_wide, high_wide = np.quantile(values, _WIDER, axis=0)
+    spread = np.where(high > low, high - low, high_wide - low_wide)
     # Roundings of a constant are no spread.
     varies = spread > _LEAST_SPREAD * np.abs(middle)
     with np.errstate(over="ignore"):

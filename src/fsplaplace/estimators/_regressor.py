@@ -12,9 +12,11 @@ from sklearn.utils.validation import check_is_fitted, check_random_state
 
 from fsplaplace.arguments import check_numbers, check_squares, checked
 from fsplaplace.estimators._base import FSPEstimator, Method, whole_or_nothing
-from fsplaplace.estimators._effort import Effort
+from fsplaplace.estimators._effort import FEW_ROWS, Effort
 from fsplaplace.estimators._noise import LEAST_GAIN, NoiseProfile
+from fsplaplace.estimators._noise_network import Misses, NoiseNetworks
 from fsplaplace.estimators._outliers import warn_of_outliers
+from fsplaplace.estimators._rows import WeightedRows
 from fsplaplace.estimators._summary import LeaveOneOutScores
 from fsplaplace.estimators._weighted import weighted
 from fsplaplace.host import phase
@@ -24,20 +26,33 @@ from fsplaplace.likelihoods import Gaussian
 # The noise, relative to the targets, where there is nothing to fit it to.
 _UNFITTED_NOISE = 0.1
 NoiseKind = Literal["constant", "varying", "auto"]
+# Of many rows so many say how the noise varies: five seconds of leave-one-out.
+_MOST_TELLING = 4000
 # A standard normal number is within so much of zero nine times of ten.
 _Z90 = 1.6448536269514722
 
 
 class _LeftOut(NamedTuple):
-    """Residuals of rows predicted from all others, and the standard deviations of those predictions, (n, q) each."""
+    """Residuals of rows predicted from all others, and the variances of the function and of the noise there, (n, q) each."""
 
     off: Float[np.ndarray, "n q"]
-    std: Float[np.ndarray, "n q"]
+    variance: Float[np.ndarray, "n q"]
+    noise: Float[np.ndarray, "n q"]
+
+    @property
+    def std(self) -> Float[np.ndarray, "n q"]:
+        """Of a new target."""
+        return np.sqrt(self.variance + self.noise)
 
     @property
     def squares(self) -> Float[np.ndarray, "n q"]:
         """In units of their variances: one on average if the noise is what it is thought to be."""
         return (self.off / self.std) ** 2
+
+    def misses(self, weights: Float[np.ndarray, " n"]) -> tuple[Misses, ...]:
+        """Of each target, in units of the noise."""
+        parts = zip((self.off**2 / self.noise).T, (self.variance / self.noise).T, strict=True)
+        return tuple(Misses(squares, variance, weights / np.mean(weights)) for squares, variance in parts)
 
 
 class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
@@ -54,10 +69,12 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
             "linear + periodic(1) * rbf", whose numbers are in the units of the columns (a period, else a length scale) and are
             kept, and which may name columns, as in `rbf("age")`; or a GPJax kernel.
         ard: one length scale per input.
-        noise: "constant"; "varying" for a scale that is a function of the inputs: a process for its logarithm is fitted to the
-            squared leave-one-out residuals of a first fit, and the fit is repeated with it; "auto" for the one that the evidence of
-            those residuals prefers. "fsp-laplace" only. Not the default: where it finds almost no noise it can be far too sure (one fold
-            of energy: log density .26 instead of 1.51), because the scale's own uncertainty is not averaged over.
+        noise: "constant"; "varying" for a scale that is a function of the inputs; "auto" for the better of the two; None for "constant" up
+            to 2,000 rows and "auto" beyond. "fsp-laplace" only. Up to 2,000 rows a process for the scale's logarithm is fitted to the
+            squared leave-one-out residuals of a first fit, and the fit is repeated with it; their evidence decides. It is not the default
+            there: where it finds almost no noise it can be far too sure (one fold of energy: log density .26 instead of 1.51), because
+            the scale's own uncertainty is not averaged over. Beyond, small networks for the logarithm are fitted to leave-one-out
+            residuals of 4,000 rows, and rows that they have not seen decide.
         effort: what `network`, `steps` and `num_context` are where they are left out; `plan(X)` says what a fit will cost.
             "fast": two layers of 50, 2,000 steps, 1,000 context points. "normal": the same up to 2,000 rows; beyond, two
             layers of 100 and a step for each row, at most 10,000. "thorough": two layers of 100 and 5,000 steps; beyond
@@ -106,7 +123,7 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
         *,
         kernel: str | AbstractKernel = "auto",
         ard: bool = True,
-        noise: NoiseKind = "constant",
+        noise: NoiseKind | None = None,
         effort: Effort = "normal",
         network: Sequence[int] | Literal["auto"] | Any = None,
         method: Method = "fsp-laplace",
@@ -151,37 +168,48 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
         self.noise_ = noise if self._target_shape else float(noise[0])
         return self
 
-    def _refit(self, fit) -> None:
-        """With noise that varies, if it is asked for or has the higher evidence."""
-        if self.noise == "constant" or not isinstance(self.posterior_, Posterior):
+    def _refit(self, fit, rows: WeightedRows) -> None:
+        """With noise that varies, if it is asked for or predicts rows better."""
+        many = rows.X.shape[0] > FEW_ROWS
+        kind = self.noise or ("auto" if many else "constant")
+        if kind == "constant" or not isinstance(self.posterior_, Posterior):
             return
-        left = self._left_out()
+        generator = np.random.default_rng(0)
+        telling = rows.some(_MOST_TELLING, generator) if many else self._rows
+        left = self._left_out(telling)
         if left is None:
             return
         with phase("noise") as chose:
-            profile = NoiseProfile.of(self._rows.X, left.squares)
-            varies = self.noise == "varying" or profile.gain > LEAST_GAIN
-            chose(f"{'varying' if varies else 'constant'}, {profile.gain:+.4g} nats for varying noise")
+            if many:
+                networks = NoiseNetworks.of(telling.X, left.misses(telling.weights), generator)
+                profile, varies, said = networks, networks.varies, "{:+.3f} +- {:.3f} nats a row".format(*networks.gain)
+            else:
+                process = NoiseProfile.of(telling.X, left.squares)
+                profile, varies, said = process, process.gain > LEAST_GAIN, f"{process.gain:+.4g} nats"
+            varies = varies or kind == "varying"
+            chose(f"{'varying' if varies else 'constant'}, {said} for varying noise")
         if varies:
             self.noise_profile_ = profile
-            self.posterior_ = fit(relative=profile.relative)
+            if profile.in_fit:
+                self.posterior_ = fit(relative=profile.relative)
 
-    def _left_out(self) -> "_LeftOut | None":
-        """At the rows that are kept, each predicted from all others; None if the noise is too small to tell."""
-        rows, relative = self._rows, None
-        if self.noise_profile_ is not None:
-            relative = self.noise_profile_.relative(rows.X)
+    def _left_out(self, rows: WeightedRows) -> "_LeftOut | None":
+        """Each of these rows predicted from all others; None if the noise is too small to tell."""
+        profile, known = self.noise_profile_, None
+        relative = np.ones(1) if profile is None else profile.relative(rows.X)
+        if profile is not None and profile.in_fit:
+            known = relative
         with jax.enable_x64(True):
             posterior = self._double_posterior()
             assert isinstance(posterior, Posterior)
             try:
-                likelihood = weighted(posterior.likelihood, rows.weights, relative)
+                likelihood = weighted(posterior.likelihood, rows.weights, known)
                 left = posterior.leave_one_out(rows.X, rows.targets, likelihood)
             except ValueError:  # the noise is too small to tell a datum's own weight from 1
                 return None
-            noise = np.asarray(posterior.likelihood.noise_variance(left.mean), np.float64)
-        total = np.asarray(left.variance, np.float64) + noise * (1.0 if relative is None else relative**2)
-        return _LeftOut(rows.y - np.asarray(left.mean, np.float64), np.sqrt(total))
+            noise = np.asarray(posterior.likelihood.noise_variance(left.mean), np.float64) * relative**2
+        variance = np.asarray(left.variance, np.float64)
+        return _LeftOut(rows.y - np.asarray(left.mean, np.float64), variance, np.broadcast_to(noise, variance.shape))
 
     @property
     def leave_one_out_(self) -> LeaveOneOutScores | None:
@@ -192,10 +220,10 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
         check_is_fitted(self)
         if not isinstance(self.posterior_, Posterior):
             return None
-        rows, left = self._rows, self._left_out()
+        rows, left = self._rows, self._left_out(self._rows)
         if left is None:
             return None
-        off, std = left
+        off, std = left.off, left.std
         scale = self.target_scale_.std
         density = -0.5 * (off / std) ** 2 - np.log(std * scale) - 0.5 * np.log(2 * np.pi)
         mean = lambda values: float(np.average(values, axis=0, weights=rows.weights).mean())  # noqa: E731
@@ -279,8 +307,8 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
         prediction, count = self._prediction(X)
         mean = self._shaped(self.target_scale_.invert(np.asarray(prediction.mean, np.float64)[:count]))
         if return_std:
-            variance = np.asarray(prediction.variance, np.float64)[:count] * self.target_scale_.std**2
-            return mean, self._shaped(np.sqrt(variance + self._noise_at(X, prediction, count)))
+            variance = np.asarray(prediction.variance, np.float64)[:count] + self._noise_at(X, prediction, count)
+            return mean, self._shaped(np.sqrt(variance) * self.target_scale_.std)
         if return_cov:
             covariance = self._covariance(X, self._noise_at(X, prediction, count))
             return mean, covariance[:, :, 0] if not self._target_shape else covariance
@@ -295,7 +323,7 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
             generator = check_random_state(random_state)
             generator.randint(np.iinfo(np.int32).max)
             prediction, count = self._prediction(X)
-            std = np.sqrt(self._noise_at(X, prediction, count))
+            std = np.sqrt(self._noise_at(X, prediction, count)) * self.target_scale_.std
             draws = draws + generator.normal(size=draws.shape) * std
         samples = np.moveaxis(draws, 0, 2)
         return samples if self._target_shape else samples[:, 0]
@@ -307,8 +335,8 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
             return self._double_posterior().predict(x), count
 
     def _noise_at(self, X, prediction: Prediction, count: int) -> Float[np.ndarray, "n q"]:
-        """Variance of the noise in the targets' units."""
-        noise = np.asarray(prediction.noise_variance, np.float64)[:count] * self.target_scale_.std**2
+        """Variance of the noise in standardised units."""
+        noise = np.asarray(prediction.noise_variance, np.float64)[:count]
         if self.noise_profile_ is None:
             return noise
         return noise * self.noise_profile_.relative(self._points(X)[0][:count]) ** 2
@@ -323,7 +351,7 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
                 f"return_cov: method={self.method!r} gives no covariance between inputs; pass return_std=True, "
                 "or draw with sample_y"
             )
-        return np.einsum("nqmq->nmq", joint) * self.target_scale_.std**2 + np.eye(count)[:, :, None] * noise
+        return (np.einsum("nqmq->nmq", joint) + np.eye(count)[:, :, None] * noise) * self.target_scale_.std**2
 
     def _shaped(self, values: Float[np.ndarray, "n q"]) -> Float[np.ndarray, "n ..."]:
         return values.reshape(len(values), *self._target_shape)

@@ -1,11 +1,36 @@
 """Training rows in one order, with their weights; and the scale of their columns."""
 
+import warnings
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
 from fsplaplace.host import padded_size
+
+# Observations that a row may stand for: beyond, float32 cannot tell the noise of its mean from none.
+_MOST_WEIGHT = 1e9
+# Observations for each row from which the weights look like shares of one.
+_LEAST_MEAN_WEIGHT = 0.1
+
+
+def check_weights(weights: Float[np.ndarray, " n"], *, caller: str) -> None:
+    """Refuse weights that no count can be, and warn of those that look like shares: a weight is a number of observations."""
+    largest = float(np.max(weights, initial=0.0))
+    if largest > _MOST_WEIGHT:
+        raise ValueError(
+            f"{caller}: sample_weight has values up to {largest:.3g}; a weight is the number of observations that a row stands for, at "
+            f"most {_MOST_WEIGHT:g}; divide sample_weight by its mean"
+        )
+    used = weights[weights > 0]
+    if used.size and np.mean(used) < _LEAST_MEAN_WEIGHT:
+        warnings.warn(
+            f"{caller}: sample_weight sums to {np.sum(used):.3g} over {used.size} rows; a weight is the number of observations that a row "
+            "stands for, so that these rows count as hardly any data; if only their ratios are meant, pass sample_weight / "
+            "sample_weight.mean()",
+            UserWarning,
+            stacklevel=4,
+        )
 
 
 class WeightedRows(NamedTuple):
@@ -62,8 +87,12 @@ class Scale(NamedTuple):
     def of(cls, values: Float[np.ndarray, "n d"], weights: Float[np.ndarray, " n"]) -> "Scale":
         """Weighted means and standard deviations; one for a column that does not vary."""
         mean = np.average(values, axis=0, weights=weights)
-        std = np.sqrt(np.average((values - mean) ** 2, axis=0, weights=weights))
-        constant = std <= 1e-12 * np.maximum(np.abs(mean), 1e-100)
+        off = values - mean
+        size = np.max(np.abs(off), axis=0, initial=0.0)
+        # In units of the largest: squares of 1e-200 are zero.
+        size = np.where(size > 0, size, 1.0)
+        std = size * np.sqrt(np.average((off / size) ** 2, axis=0, weights=weights))
+        constant = std <= 1e-12 * np.abs(mean)
         return cls(mean, np.where(constant, 1.0, std))
 
     @classmethod

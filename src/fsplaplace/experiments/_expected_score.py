@@ -41,11 +41,10 @@ def left_out_of_estimator(fitted: FSPRegressor) -> LeftOut | None:
         return left_out_of_process(fitted.posterior_)
     if not isinstance(fitted.posterior_, Posterior):
         return None
-    left = fitted._left_out()
+    left = fitted._left_out(fitted._rows)
     if left is None:
         return None
-    noise = _noise_variance(fitted.posterior_)
-    return LeftOut(left.off[:, 0], left.std[:, 0] ** 2 - noise, fitted._rows.weights)
+    return LeftOut(left.off[:, 0], left.variance[:, 0], fitted._rows.weights)
 
 
 def left_out_of_process(posterior: GPPosterior) -> LeftOut:

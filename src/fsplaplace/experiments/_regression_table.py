@@ -213,7 +213,8 @@ def _fit_estimator(method: str, data: Split, settings: Mapping[str, Any], seed: 
         with jax.enable_x64(False):
             found = fitted.posterior_.predict(fitted.input_scale_.apply(x))
         mean = fitted.target_scale_.invert(np.asarray(found.mean, float))
-        return Predictive(mean, *(unit * np.asarray(each, float) for each in (found.variance, found.noise_variance)))
+        noise = fitted.noise_std(x)[:, None] ** 2
+        return Predictive(mean, unit * np.asarray(found.variance, float), noise)
 
     verdict = fitted.verdict_
     choices = {"noise": fitted.noise_, "verdict": None if verdict is None else verdict.level}

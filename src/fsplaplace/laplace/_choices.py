@@ -139,6 +139,8 @@ NEAR_ZERO_NOISE = DETERMINED = 0.05
 NO_DETAIL = 0.1
 # The most targets that are compared: a tenth of a second.
 MOST_CONTRADICTING = 1000
+# Rows that posteriors which are judged are made of, beside the one of all rows that is returned: a pass over a million rows takes minutes.
+MOST_JUDGING = 10_000
 # Rows held out ask for other noise in steps of a twentieth, up to five times more or less at once; a posterior is made with it at most
 # so many times, the first with the noise as stated. What is asked for belongs to the mean and variance of the posterior before it.
 MOST_NOISE_CHANGE, NOISE_CHANGES, NOISE_ROUNDS = 5.0, 33, 3

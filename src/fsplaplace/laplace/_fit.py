@@ -120,7 +120,7 @@ def fit_posterior(
                     posterior = approximate(everything, factor, missed_as_noise=found.missed_as_noise)
             else:
                 best = judge(
-                    lambda missed, factor: approximate(parts.kept, factor, mean="refined", missed_as_noise=missed),
+                    lambda missed, factor: approximate(parts.some, factor, mean="refined", missed_as_noise=missed),
                     LabelledRows(parts.held.X, parts.held.y, parts.held.with_scale_of(trained.likelihood)),
                     Options(options.get("mean", "auto"), missed_as_noise=options.get("missed_as_noise")),
                     fit_noise=fit_noise,

@@ -37,7 +37,9 @@ class LabelledRows(NamedTuple):
         if telling.size * targets.shape[1] <= _choices.MOST_TARGETS:
             return None
         held = np.sort(generator.permutation(telling)[: min(_choices.MOST_HELD_OUT, telling.size // 10)])
-        return Parts(self.take(held, targets), self.take(np.setdiff1d(np.arange(count), held), targets))
+        kept = np.setdiff1d(np.arange(count), held)
+        some = np.sort(generator.permutation(kept)[: _choices.MOST_JUDGING])
+        return Parts(*(self.take(index, targets) for index in (held, kept, some)))
 
     def take(self, index: Int[np.ndarray, " k"], targets: np.ndarray) -> "LabelledRows":
         """Some of the rows."""
@@ -51,10 +53,11 @@ class LabelledRows(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """Rows that judge, and all others."""
+    """Rows that judge, all others, and those of them that judged posteriors are made of."""
 
     held: LabelledRows
     kept: LabelledRows
+    some: LabelledRows
 
 
 class Candidate(NamedTuple):

@@ -307,7 +307,9 @@ def _constant_column_notes(columns: list[int]) -> list[str]:
         return []
     named = ", ".join(map(str, columns[:_NAMED_COLUMNS]))
     more = f" and {len(columns) - _NAMED_COLUMNS} more" if len(columns) > _NAMED_COLUMNS else ""
-    return [f"column {named}{more} of X is constant, so the data says nothing about its length scale; drop it"]
+    if len(columns) == 1:
+        return [f"column {named} of X is constant, so the data says nothing about its length scale; drop it"]
+    return [f"columns {named}{more} of X are constant, so the data says nothing about their length scales; drop them"]
 
 
 def _least_squares_residual(

@@ -23,6 +23,8 @@ _ROWS_PER_LENGTHSCALE = 20
 # What each further length scale must gain in nats: the evidence is that of the best of many optima, which flatters the
 # larger model (measured on tables of 10 to 100 rows: without it 90 % intervals cover 75 to 80 %).
 _NATS_PER_LENGTHSCALE = 1.0
+# Numbers of the inputs that are looked at for the neighbours of a row, and rows that tell the spread of the columns.
+_MOST_COMPARED, _SPREAD_ROWS = 20_000_000, 10_000
 # The same as `CONVERGED` for climbs that are only compared with each other, a thousandth of a nat for some hundred rows: half of all
 # evaluations were spent on digits of maxima that another one beats.
 _COMPARED = 1e-6
@@ -239,7 +241,11 @@ def _search(
     problem, given, box = known.problem, known.given, known.box
     # Asked before starts are added.
     warm, done, small = _is_warm(known, starts), _is_done(known, starts), problem.num_rows <= _RESTART_ROWS
-    screen = problem if small else problem.take(_some_rows(key, problem.num_rows, _RESTART_ROWS))
+    # Where the climb goes on with rows near each other, it begins with such rows, too: it would not come from other ones.
+    some = (
+        _some_rows(key, problem.num_rows, _RESTART_ROWS) if exact else _near_and_far(key, problem.rows.X, _RESTART_ROWS)
+    )
+    screen = problem if small else problem.take(some)
     tied, remarks = TiedProblem.of(problem, Ties.none(box.lower.size)), []
     few = tied._replace(problem=screen)
     starts = starts + _with_stated_periods(few, known, climb)
@@ -289,11 +295,11 @@ def _highest(objective: TiedProblem, vectors: list[np.ndarray]) -> np.ndarray:
 def _minibatch(
     problem: TiedProblem, start: Optimum, box: Box, key, subsets: Subsets, report: Callable[[int, str], None]
 ) -> Optimum:
-    """Adam on random subsets of the rows, as the paper does for images."""
-    values = []
+    """Adam on subsets of the rows, as the paper does for images."""
+    values, inputs = [], problem.problem.rows.X
 
     def objective(vector):
-        rows = _some_rows(jr.fold_in(key, len(values)), problem.problem.num_rows, subsets.batch_size)
+        rows = _near_and_far(jr.fold_in(key, len(values)), inputs, subsets.batch_size)
         value, gradient = problem.take(rows)(vector)
         values.append(value)
         report(len(values), f"log evidence {value:.5g}")
@@ -307,6 +313,23 @@ def _minibatch(
 def _some_rows(key: PRNGKeyArray, count: int, size: int) -> np.ndarray:
     generator = host_generator(key)
     return generator.permutation(count)[:size]
+
+
+def _near_and_far(key: PRNGKeyArray, X: Float[np.ndarray, "n d"], size: int) -> np.ndarray:
+    """Rows of a step: half of them around one, half by chance, so that they show how the function varies at every distance.
+
+    Rows by chance are far from each other if there are many columns, and what varies between them is then called noise: on
+    protein (41,000 x 9) the fitted process, given the 300 nearest rows of each, had a log density of -1.07 at rows held out of the
+    training rows, and has -.81 so. Time and memory: one pass over at most 20 million numbers.
+    """
+    generator = host_generator(key)
+    order = generator.permutation(len(X))
+    seen = order[: max(size, _MOST_COMPARED // X.shape[1])]
+    spread = np.std(X[order[:_SPREAD_ROWS]], axis=0)
+    apart = (X[seen] - X[order[0]]) / np.where(spread > 0, spread, 1.0)
+    near = seen[np.argsort(np.einsum("nd,nd->n", apart, apart), kind="stable")[: size // 2]]
+    far = order[~np.isin(order, near)][: size - near.size]
+    return np.concatenate([near, far])
 
 
 def _standard_errors(problem: TiedProblem, vector, box: Box) -> np.ndarray:
