@@ -288,7 +288,8 @@ def test_the_next_data_set_of_similar_size_is_predicted_by_the_same_programs():
         points = torch.rand(n, 2, generator=torch.Generator().manual_seed(n), dtype=torch.float64)
         model = FSPModel(points, torch.sin(5 * points[:, :1]), prior=prior, noise=NOISE, **SMALL)
         maximise(acq.qLogExpectedImprovement(model, 0.5, sampler=SAMPLER), 2)
-        return _features._local._cache_size(), _features._pulled._cache_size()
+        programs = (_features._local, _features._with_slopes, _features._pulled)
+        return [program._cache_size() for program in programs]
 
     assert iterate(9) == iterate(10) == iterate(12)
 

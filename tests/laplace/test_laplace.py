@@ -58,6 +58,23 @@ def test_solvers_in_blocks_equal_the_exact_gaussian_process(sine, solver, budget
     np.testing.assert_allclose(posterior.predict(sine.x).mean[:, 0], sine.exact.mean, atol=0.02)
 
 
+@pytest.mark.parametrize("rows", [3, 10])
+def test_few_rows_condition_the_prior_that_the_features_carry(x64, rows):
+    """Few of 30 directions are told of: `posterior_weights` turns those by reflections. All are, beside all ten rows."""
+    prior, points = fsp.Prior(Matern32(lengthscale=0.6)), np.linspace(-1, 1, 20)[:, None]
+    posterior = fsp.laplace(
+        network(prior), prior, fsp.likelihoods.Gaussian(0.1), X[:rows], Y[:rows], context_points=points, mean="refined", delta=1e-9,
+        missed_as_noise=False,
+    )  # fmt: skip
+    assert np.sum(np.asarray(posterior.information) > 1 + 1e-9) == rows
+    inputs = np.concatenate([X[:rows], TEST])
+    features = np.asarray(fsp.networks.push_forward(posterior.model, inputs, posterior.scale, budget=1e9))[:, 0]
+    carried = (features * np.asarray(posterior.information)) @ features.T
+    K, cross, test = carried[:rows, :rows], carried[rows:, :rows], carried[rows:, rows:]
+    wanted = test - cross @ np.linalg.solve(K + 0.01 * np.eye(rows), cross.T)
+    np.testing.assert_allclose(features[rows:] @ features[rows:].T, wanted, atol=1e-6)
+
+
 def test_implied_prior_is_the_stated_one_and_bounds_the_posterior(sine, sine_posterior):
     for place in ("context", "training", "guard"):
         ratio = sine_posterior.diagnostics.ratios[place]
