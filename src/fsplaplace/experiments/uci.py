@@ -127,7 +127,7 @@ class UCI(Experiment):
         "its paper's numbers are on another, larger set.",
         "FSP-Laplace is `FSPRegressor()` without an argument; the second row has the authors' kernel with one length scale, network, "
         "samplers, numbers of context points and rank in the paper's algorithms. Both Gaussian processes have the prior that "
-        "`FSPRegressor` fits, Matern-3/2 with one length scale per input and a linear part if the evidence prefers it; FVI has the "
+        "`FSPRegressor` fits, Matern-3/2 or 5/2 with one length scale per input and a linear part, as the evidence prefers; FVI has the "
         "authors' kernel.",
         "In the cpu preset networks take 2,000 steps (FVI 1,000) of at most 500 rows and 100 context points, where the authors had "
         "up to 30,000 epochs of batches of 1,000, and the paper's posterior has 1,000 context points instead of 50,000; its step "
