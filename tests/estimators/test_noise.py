@@ -143,6 +143,16 @@ def test_networks_find_noise_that_varies_and_leave_constant_noise_alone(few_step
     assert np.all(2 * np.log(found.relative(1e6 * at)[:, 0]) <= found.limits[0][1] - found.levels[0] + 1e-12)
 
 
+def test_the_size_of_varying_noise_is_that_of_rows_held_out(few_steps):
+    X = np.random.default_rng(8).normal(size=(800, 1))
+    found = NoiseNetworks.of(X[:400], (misses(X[:400], X[:400, 0], 5),), np.random.default_rng(0))
+    moved = found.levelled(X[400:], (misses(X[400:], X[400:, 0] + 1.5, 6),))
+    assert np.mean(2 * np.log(moved.relative(X)) - X) == pytest.approx(1.5, abs=0.3)
+    # Only the size is new.
+    change = np.log(moved.relative(X) / found.relative(X))
+    np.testing.assert_allclose(change, change[0, 0], atol=1e-9)
+
+
 def test_the_gradient_of_a_noise_network_is_that_of_its_loss():
     generator = np.random.default_rng(5)
     X = generator.normal(size=(7, 2))

@@ -75,13 +75,16 @@ def test_the_candidate_with_the_highest_held_out_density_is_taken():
     stubs = {False: Stub(0.0, 1.0, 0.0), True: Stub(0.0, 0.0, 4.0)}
     made = lambda missed, _factor: stubs[missed]  # noqa: E731
     # Residuals have standard deviation 0.3 around 0: three times the stated noise without missed variance is right.
-    best = judge(made, held, Options(), fit_noise=True)
+    best = judge(made, held, Options(), fit_noise=True).best
     assert best[:2] == ("network", False)
     assert best.noise_factor == pytest.approx(3.0, rel=0.03)
+    rows = judge(made, held, Options(), fit_noise=True).held
+    np.testing.assert_array_equal(rows.off, held.y)
+    np.testing.assert_allclose(rows.noise, 0.09, rtol=0.06)
     # The stated noise is too small by 9 in variance, so that wide missed variance is the lesser evil.
-    assert judge(made, held, Options(), fit_noise=False) == Candidate("network", True, 1.0)
-    assert judge(made, held, Options(mean="refined"), fit_noise=True).mean == "refined"
-    assert not judge(made, held, Options(missed_as_noise=False), fit_noise=True).missed_as_noise
+    assert judge(made, held, Options(), fit_noise=False).best == Candidate("network", True, 1.0)
+    assert judge(made, held, Options(mean="refined"), fit_noise=True).best.mean == "refined"
+    assert not judge(made, held, Options(missed_as_noise=False), fit_noise=True).best.missed_as_noise
 
 
 def test_noise_is_only_changed_to_one_that_a_posterior_was_made_with():
@@ -94,14 +97,14 @@ def test_noise_is_only_changed_to_one_that_a_posterior_was_made_with():
 
     options = Options(mean="refined", missed_as_noise=False)
     # v + c^2 s^2 = 0.09 at v = 0.05 c^2 and s = 0.4: c = 0.655.
-    found = judge(shrinking, plus_minus(0.3, 0.4), options, fit_noise=True).noise_factor
+    found = judge(shrinking, plus_minus(0.3, 0.4), options, fit_noise=True).best.noise_factor
     assert asked[0] == 1.0
     assert asked[1] == pytest.approx(0.5, rel=0.03)  # 0.05 + c^2 0.16 = 0.09
     assert found == asked[2] == pytest.approx(0.655, rel=0.08)
     # A posterior that is worse with the noise that was asked for is not taken.
     worse = lambda _missed, factor: Stub(0.0, 0.0 if factor == 1.0 else 9.0, 0.0)  # noqa: E731
-    assert judge(worse, plus_minus(0.3, 0.1), options, fit_noise=True).noise_factor == 1.0
-    assert judge(shrinking, plus_minus(0.3, 0.4), options, fit_noise="upwards").noise_factor == 1.0
+    assert judge(worse, plus_minus(0.3, 0.1), options, fit_noise=True).best.noise_factor == 1.0
+    assert judge(shrinking, plus_minus(0.3, 0.4), options, fit_noise="upwards").best.noise_factor == 1.0
 
 
 @pytest.mark.slow

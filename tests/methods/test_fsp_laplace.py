@@ -61,7 +61,7 @@ def test_the_estimator_is_the_method_of_that_name(likelihood, monkeypatch):
     estimated = _approximate.approximate(
         "fsp-laplace", model, prior, likelihood, context, WeightedRows(X, y[:, None], np.ones(32)),
         steps=30, num_context=1000, key=jr.key(1), progress=False,
-    )  # fmt: skip
+    ).posterior  # fmt: skip
     named = by_name("fsp-laplace", steps=30).fit(
         model, X, y, likelihood, key=jr.key(1), prior=prior, context=None, progress=False
     )

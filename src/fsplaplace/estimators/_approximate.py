@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from typing import NamedTuple
 
 import equinox as eqx
 import numpy as np
@@ -10,9 +11,9 @@ from jaxtyping import Float, PRNGKeyArray
 from fsplaplace.context import Sampler, throughout
 from fsplaplace.estimators._rows import WeightedRows
 from fsplaplace.estimators._weighted import weighted
-from fsplaplace.laplace import Posterior
+from fsplaplace.laplace import HeldOut, Posterior
 from fsplaplace.likelihoods import Gaussian, Likelihood
-from fsplaplace.methods import MAP, FunctionPosterior, by_name
+from fsplaplace.methods import MAP, FSPLaplace, FunctionPosterior, by_name
 from fsplaplace.networks import Model
 from fsplaplace.prior import Prior
 
@@ -24,6 +25,13 @@ _BATCH = 512
 # Context points times outputs up to which the rank follows the prior; beyond, the directions that all outputs share: ten classes
 # of 1,000 points would ask for 9,400 of them, which 6,000 weights cannot hold.
 _MOST_FULL_RANK, _MOST_SHARED_RANK = 5000, 500
+
+
+class Approximated(NamedTuple):
+    """A posterior, and rows held out of the training of its network, if there were any."""
+
+    posterior: Posterior | FunctionPosterior
+    held: HeldOut | None = None
 
 
 def approximate(
@@ -40,7 +48,7 @@ def approximate(
     progress: bool,
     noise_fitted: bool = False,
     relative: Callable[[Float[np.ndarray, "n d"]], Float[np.ndarray, "n q"]] | None = None,
-) -> Posterior | FunctionPosterior:
+) -> Approximated:
     """Fit, and return a posterior whose likelihood is that of one new observation.
 
     With `noise_fitted` the noise was fitted to all rows, and only grows. With `relative` the scale of Gaussian noise is multiplied
@@ -56,14 +64,17 @@ def approximate(
         rows = rows.padded()
     if method == "fsp-laplace" or rows.weighted:
         observed = weighted(likelihood, rows.weights, None if relative is None else relative(rows.X))
-    posterior = chosen.fit(
-        model, rows.X, rows.targets, observed, key=key, prior=prior, context=context, progress=progress
-    )
+    known = {"key": key, "prior": prior, "context": context, "progress": progress}
+    if isinstance(chosen, FSPLaplace):
+        found = chosen.fitted(model, rows.X, rows.targets, observed, **known)
+        posterior, held = found.posterior, found.held
+    else:
+        posterior, held = chosen.fit(model, rows.X, rows.targets, observed, **known), None
     fitted = posterior.likelihood
     if method == "fsp-laplace" and isinstance(likelihood, Gaussian) and isinstance(fitted, Gaussian):
         # The noise may have changed.
         likelihood = eqx.tree_at(lambda tree: tree.log_scale, likelihood, fitted.log_scale)
-    return dataclasses.replace(posterior, likelihood=likelihood)
+    return Approximated(dataclasses.replace(posterior, likelihood=likelihood), held)
 
 
 def _options(method: str, steps: int, num_context: int, rows: WeightedRows, num_outputs: int) -> dict:

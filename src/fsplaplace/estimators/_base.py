@@ -18,7 +18,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, chec
 
 from fsplaplace.arguments import check_numbers, check_parameters, check_readable, check_squares
 from fsplaplace.context import Sampler
-from fsplaplace.estimators._approximate import MOST_STEP_CONTEXT, approximate, batch_size
+from fsplaplace.estimators._approximate import MOST_STEP_CONTEXT, Approximated, approximate, batch_size
 from fsplaplace.estimators._context import MOST_CONTEXT_ROWS, OnHost, context_around
 from fsplaplace.estimators._effort import (
     MOST_EXACT_ROWS,
@@ -45,7 +45,7 @@ from fsplaplace.host import (
     to_double,
     to_pickled,
 )
-from fsplaplace.laplace import Posterior, Verdict
+from fsplaplace.laplace import HeldOut, Posterior, Verdict
 from fsplaplace.likelihoods import Gaussian, Likelihood
 from fsplaplace.methods import FunctionPosterior
 from fsplaplace.networks import Model, as_model, choose_width, mlp
@@ -170,13 +170,14 @@ class FSPEstimator(BaseEstimator):
                 steps=chosen.steps, num_context=chosen.num_context, key=fit_key, progress=self.progress,
                 noise_fitted=hasattr(self, "prior_report_") and rows.X.shape[0] <= MOST_EXACT_ROWS,
             )  # fmt: skip
-            self.posterior_ = fit()
+            found = fit()
+            self.posterior_ = found.posterior
             self._rows = rows.some(_MOST_KEPT_ROWS, host_generator(fit_key))
             self._counts = (rows.X.shape[0], float(np.sum(rows.weights)))
-            self._refit(fit, rows)
+            self._refit(fit, rows, found.held)
         self.verdict_ = _verdict(self.posterior_, notes)
 
-    def _refit(self, fit: Callable[..., Posterior | FunctionPosterior], rows: WeightedRows) -> None:
+    def _refit(self, fit: Callable[..., Approximated], rows: WeightedRows, held: HeldOut | None) -> None:
         """Set `posterior_` anew if the first one says that something else is better; `fit` takes options of `approximate`."""
 
     def _prior(self, rows: WeightedRows, likelihood: Likelihood, num_outputs: int, key: PRNGKeyArray):

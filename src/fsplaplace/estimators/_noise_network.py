@@ -129,10 +129,10 @@ def _fitted(
     return best
 
 
-def _constant(misses: Misses) -> float:
-    """The logarithm of the constant factor that predicts best."""
+def _constant(misses: Misses, log: Float[np.ndarray, " n"] | float = 0.0) -> float:
+    """What, added to the logarithm of the noise's variance, predicts best."""
     levels = np.linspace(-4, 4, 161)
-    losses = [np.mean(misses.loss(np.full(len(misses.squares), level))) for level in levels]
+    losses = [np.mean(misses.loss(log + np.full(len(misses.squares), level))) for level in levels]
     return float(levels[np.argmin(losses)])
 
 
@@ -142,8 +142,7 @@ class NoiseNetworks(NamedTuple):
     Attributes:
         logs: the networks of each target, whose outputs are averaged.
         limits: the least and the largest logarithm of each target.
-        levels: the logarithm of the constant factor that is best for the same rows; the noise's size is chosen elsewhere, and
-            only how it varies here.
+        levels: what is subtracted from the logarithm of each target; see `levelled`.
         gain: what rows gained that a network was not fitted to, in nats for each, and its standard error.
     """
 
@@ -171,6 +170,14 @@ class NoiseNetworks(NamedTuple):
             limits.append(tuple(float(value) for value in np.quantile(mean, _RANGE)))
         error = float(np.std(gains) / np.sqrt(len(x)))
         return cls(tuple(logs), tuple(limits), tuple(map(_constant, misses)), (float(np.mean(gains)), error))
+
+    def levelled(self, x: Float[np.ndarray, "k d"], misses: tuple[Misses, ...]) -> "NoiseNetworks":
+        """With the size of the noise that is best for rows that neither the posterior's network nor these networks were fitted to.
+
+        Rows that a network was trained on miss less than new ones do, also if their linear influence is taken out.
+        """
+        logs = 2 * np.log(self._replace(levels=(0.0,) * len(misses)).relative(x))
+        return self._replace(levels=tuple(-_constant(each, log) for each, log in zip(misses, logs.T, strict=True)))
 
     @property
     def in_fit(self) -> bool:

@@ -20,7 +20,7 @@ from fsplaplace.estimators._rows import WeightedRows
 from fsplaplace.estimators._summary import LeaveOneOutScores
 from fsplaplace.estimators._weighted import weighted
 from fsplaplace.host import phase
-from fsplaplace.laplace import Posterior, Prediction
+from fsplaplace.laplace import HeldOut, Posterior, Prediction
 from fsplaplace.likelihoods import Gaussian
 
 # The noise, relative to the targets, where there is nothing to fit it to.
@@ -168,7 +168,7 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
         self.noise_ = noise if self._target_shape else float(noise[0])
         return self
 
-    def _refit(self, fit, rows: WeightedRows) -> None:
+    def _refit(self, fit, rows: WeightedRows, held: HeldOut | None) -> None:
         """With noise that varies, if it is asked for or predicts rows better."""
         many = rows.X.shape[0] > FEW_ROWS
         kind = self.noise or ("auto" if many else "constant")
@@ -182,6 +182,8 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
         with phase("noise") as chose:
             if many:
                 networks = NoiseNetworks.of(telling.X, left.misses(telling.weights), generator)
+                if held is not None:
+                    networks = networks.levelled(held.X, self._held_misses(held))
                 profile, varies, said = networks, networks.varies, "{:+.3f} +- {:.3f} nats a row".format(*networks.gain)
             else:
                 process = NoiseProfile.of(telling.X, left.squares)
@@ -191,7 +193,14 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
         if varies:
             self.noise_profile_ = profile
             if profile.in_fit:
-                self.posterior_ = fit(relative=profile.relative)
+                self.posterior_ = fit(relative=profile.relative).posterior
+
+    def _held_misses(self, held: HeldOut) -> tuple[Misses, ...]:
+        """What rows held out say about the noise of single observations; a row that stands for several has less."""
+        fitted = self.posterior_.likelihood
+        assert isinstance(fitted, Gaussian)
+        noise = np.broadcast_to(np.asarray(fitted.scale, np.float64) ** 2, held.off.shape)
+        return _LeftOut(held.off, held.variance, noise).misses((noise / held.noise)[:, 0])
 
     def _left_out(self, rows: WeightedRows) -> "_LeftOut | None":
         """Each of these rows predicted from all others; None if the noise is too small to tell."""

@@ -9,6 +9,7 @@ from fsplaplace.laplace._fit import FitNoise as FitNoise
 from fsplaplace.laplace._fit import Fitted as Fitted
 from fsplaplace.laplace._fit import choose_context_points as choose_context_points
 from fsplaplace.laplace._fit import fit_posterior as fit_posterior
+from fsplaplace.laplace._held_out import HeldOut as HeldOut
 from fsplaplace.laplace._laplace import laplace as laplace
 from fsplaplace.laplace._leave_one_out import LeaveOneOut as LeaveOneOut
 from fsplaplace.laplace._linear_model import Later as Later

@@ -15,7 +15,7 @@ from fsplaplace.host import host_generator, phase
 from fsplaplace.laplace import _choices
 from fsplaplace.laplace._choices import Options
 from fsplaplace.laplace._diagnostics import VerdictWarning
-from fsplaplace.laplace._held_out import LabelledRows, judge
+from fsplaplace.laplace._held_out import HeldOut, LabelledRows, judge
 from fsplaplace.laplace._laplace import laplace
 from fsplaplace.laplace._posterior import Posterior
 from fsplaplace.likelihoods import Gaussian, Likelihood
@@ -34,11 +34,13 @@ class Fitted(eqx.Module):
         trained: what `fsplaplace.train` returned.
         posterior: what `fsplaplace.laplace` returned.
         context_points: those that were passed to it.
+        held: rows held out of the training, as a posterior of other rows predicts them; None if there were none.
     """
 
     trained: Trained
     posterior: Posterior
     context_points: Float[np.ndarray, "m ..."]
+    held: HeldOut | None = None
 
 
 def fit_posterior(
@@ -108,6 +110,7 @@ def fit_posterior(
             **{"context_points": context_points, "key": laplace_key, **options, **more},
         )  # fmt: skip
 
+    judged = None
     with phase("posterior") as chose:
         with warnings.catch_warnings():
             # It is said once, about the posterior that is returned.
@@ -119,18 +122,19 @@ def fit_posterior(
                 if factor != 1.0:
                     posterior = approximate(everything, factor, missed_as_noise=found.missed_as_noise)
             else:
-                best = judge(
+                judged = judge(
                     lambda missed, factor: approximate(parts.some, factor, mean="refined", missed_as_noise=missed),
                     LabelledRows(parts.held.X, parts.held.y, parts.held.with_scale_of(trained.likelihood)),
                     Options(options.get("mean", "auto"), missed_as_noise=options.get("missed_as_noise")),
                     fit_noise=fit_noise,
                 )
+                best = judged.best
                 posterior = approximate(
                     everything, best.noise_factor, mean=best.mean, missed_as_noise=best.missed_as_noise
                 )
         posterior.verdict.warn()
         chose(posterior.diagnostics.summary)
-    return Fitted(trained, posterior, np.asarray(context_points))
+    return Fitted(trained, posterior, np.asarray(context_points), None if judged is None else judged.held)
 
 
 def _allowed(factor: float | None, fit_noise: FitNoise) -> float:

@@ -74,10 +74,33 @@ class Candidate(NamedTuple):
     noise_factor: float
 
 
+class HeldOut(NamedTuple):
+    """Rows held out as a posterior of others predicts them; k rows.
+
+    Attributes:
+        X: their inputs.
+        off: targets less means.
+        variance: of the function.
+        noise: variance of the noise, with its factor.
+    """
+
+    X: Float[np.ndarray, "k ..."]
+    off: Float[np.ndarray, "k q"]
+    variance: Float[np.ndarray, "k q"]
+    noise: Float[np.ndarray, "k q"]
+
+
+class Judgement(NamedTuple):
+    """The best candidate, and what it predicts."""
+
+    best: Candidate
+    held: HeldOut
+
+
 Approximate = Callable[[bool, float], Posterior]
 
 
-def judge(approximate: Approximate, held: LabelledRows, options: Options, *, fit_noise: bool | str) -> Candidate:
+def judge(approximate: Approximate, held: LabelledRows, options: Options, *, fit_noise: bool | str) -> Judgement:
     r"""The candidate with the highest mean log predictive density of the rows held out.
 
     Both means and treatments are tried with the noise as stated. If the density would be higher with c times the noise,
@@ -97,6 +120,7 @@ def judge(approximate: Approximate, held: LabelledRows, options: Options, *, fit
     stated = held.likelihood.noise(targets.shape).variance
     changes = _changes(fit_noise)
     scores: dict[Candidate, float] = {}
+    seen: dict[Candidate, HeldOut] = {}
     factor, treatments = 1.0, [treatment == "noise" for treatment in options.treatments()]
     for _ in range(_choices.NOISE_ROUNDS):
         wanted: dict[tuple[bool, float], float] = {}
@@ -104,16 +128,19 @@ def judge(approximate: Approximate, held: LabelledRows, options: Options, *, fit
             predicted = approximate(missed, factor).predict(held.X)
             values = {"network": predicted.map, "refined": predicted.mean}
             for mean in values if options.mean == "auto" else (options.mean,):
-                squares = (targets - np.asarray(values[mean], np.float64)) ** 2
-                found = _densities(squares, np.asarray(predicted.variance, np.float64), factor**2 * stated, changes)
-                scores[Candidate(mean, missed, factor)] = float(found[changes == 1.0][0])
+                off = targets - np.asarray(values[mean], np.float64)
+                rows = HeldOut(np.asarray(held.X), off, np.asarray(predicted.variance, np.float64), factor**2 * stated)
+                found = _densities(rows, changes)
+                candidate = Candidate(mean, missed, factor)
+                scores[candidate], seen[candidate] = float(found[changes == 1.0][0]), rows
                 change = float(changes[np.argmax(found)])
                 wanted[missed, change] = max(float(found.max()), wanted.get((missed, change), -np.inf))
         missed, change = max(wanted, key=lambda each: wanted[each])
         if 1 / _choices.OTHER_NOISE <= change <= _choices.OTHER_NOISE:
             break
         factor, treatments = factor * change, [missed]
-    return max(scores, key=lambda candidate: scores[candidate])
+    best = max(scores, key=lambda candidate: scores[candidate])
+    return Judgement(best, seen[best])
 
 
 def _changes(fit_noise: bool | str) -> Float[np.ndarray, " f"]:
@@ -124,12 +151,7 @@ def _changes(fit_noise: bool | str) -> Float[np.ndarray, " f"]:
     return upwards if fit_noise == "upwards" else np.concatenate([1 / upwards[:0:-1], upwards])
 
 
-def _densities(
-    squares: Float[np.ndarray, "k q"],
-    variance: Float[np.ndarray, "k q"],
-    noise: Float[np.ndarray, "k q"],
-    changes: Float[np.ndarray, " f"],
-) -> Float[np.ndarray, " f"]:
-    """Mean log density of residuals with these squares, up to a constant, for each factor of the noise."""
-    total = variance + changes[:, None, None] ** 2 * noise
-    return -0.5 * np.mean(squares / total + np.log(total), axis=(1, 2))
+def _densities(rows: HeldOut, changes: Float[np.ndarray, " f"]) -> Float[np.ndarray, " f"]:
+    """Mean log density of the rows, up to a constant, for each factor of the noise."""
+    total = rows.variance + changes[:, None, None] ** 2 * rows.noise
+    return -0.5 * np.mean(rows.off**2 / total + np.log(total), axis=(1, 2))

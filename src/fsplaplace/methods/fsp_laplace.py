@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from fsplaplace.arguments import checked
 from fsplaplace.context import Sampler
-from fsplaplace.laplace import FitNoise, Posterior, fit_posterior
+from fsplaplace.laplace import FitNoise, Fitted, Posterior, fit_posterior
 from fsplaplace.methods._method import Method, check_function_prior, default_context
 
 
@@ -50,6 +50,11 @@ class FSPLaplace(Method):
 
     @checked
     def fit(self, model, X, y, likelihood, *, key, prior=None, context=None, progress=True) -> Posterior:
+        return self.fitted(model, X, y, likelihood, key=key, prior=prior, context=context, progress=progress).posterior
+
+    @checked
+    def fitted(self, model, X, y, likelihood, *, key, prior=None, context=None, progress=True) -> Fitted:
+        """`fit` with the trained network, the context points and the rows held out."""
         prior, checked, _ = check_function_prior(self, model, prior, likelihood, X, y)
         return fit_posterior(
             model, prior, likelihood, default_context(self, context, checked), np.asarray(X), y,
@@ -60,4 +65,4 @@ class FSPLaplace(Method):
                 "num_context": self.num_context, "validation": self.validation, "progress": progress,
             },
             approximation={"form": self.form, "mean": self.mean, "rank": self.rank},
-        ).posterior  # fmt: skip
+        )  # fmt: skip
