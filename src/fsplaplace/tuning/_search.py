@@ -64,6 +64,7 @@ class Maximum(NamedTuple):
         num_rows: number of rows that were used.
         notes: what the user must know about the data.
         remarks: what the search decided.
+        tied: whether length scales were kept in proportion.
     """
 
     space: ParameterSpace
@@ -77,6 +78,7 @@ class Maximum(NamedTuple):
     num_rows: int
     notes: list[str]
     remarks: list[str]
+    tied: bool
 
 
 @in_float64
@@ -138,6 +140,7 @@ def maximum(
         problem.num_rows,
         known.notes + _count_notes(problem, tied.ties),
         search.remarks,
+        bool(np.any(tied.ties.counts > 1)),
     )
 
 
