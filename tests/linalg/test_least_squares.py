@@ -151,7 +151,7 @@ def test_probes_may_be_rows_of_the_matrix_itself(problem):
         seen.extend(candidates)
         return 0
 
-    solution = minimum_norm_solve(jnp.asarray(J), B, deltas=[DELTA], choose=choose, probes=np.array([3, 1]))
+    solution = minimum_norm_solve(jnp.asarray(J), B, deltas=[DELTA, 10 * DELTA], choose=choose, probes=np.array([3, 1]))
     np.testing.assert_allclose(seen[0], solution.reached[[3, 1]], rtol=1e-5)
 
 

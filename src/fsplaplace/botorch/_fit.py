@@ -82,9 +82,39 @@ class Data(NamedTuple):
     variance: Float[np.ndarray, "n m"] | None = None
 
 
-def fit_surrogate(
-    data: Data, settings: Settings, last: Posterior | None = None, *, delta: float | None = None
-) -> Posterior:
+class Last(NamedTuple):
+    """An earlier fit of the same problem, and what of it is kept.
+
+    Attributes:
+        posterior: of fewer data, in the same units.
+        delta: ridge of `laplace`; compared with others if None.
+        apart: whether its length scales were told apart, and stay so.
+    """
+
+    posterior: Posterior
+    delta: float | None = None
+    apart: bool = False
+
+
+class Surrogate(NamedTuple):
+    """What a surrogate is fitted to be.
+
+    Attributes:
+        posterior: the process.
+        apart: whether the data told the length scales of several columns apart.
+    """
+
+    posterior: Posterior
+    apart: bool
+
+
+class _FittedPrior(NamedTuple):
+    prior: Prior
+    likelihood: Gaussian
+    apart: bool = False
+
+
+def fit_surrogate(data: Data, settings: Settings, last: Last | None = None) -> Surrogate:
     """The posterior of a surrogate in the dtype of X.
 
     Rows are padded with copies of no weight, and points come in round numbers, so that data sets of similar size share
@@ -93,14 +123,12 @@ def fit_surrogate(
     Args:
         data: see there.
         settings: see there.
-        last: the posterior of other data, in the same units: the search for the prior starts from its prior and nowhere else, and
-            training from its weights.
-        delta: ridge of `laplace`; compared with others by default.
+        last: an earlier fit: the search for the prior starts from its prior and nowhere else, and training from its weights.
 
     Time: `fit_prior` and `laplace`; with `last` a third to a half of the former.
     """
     with jax.enable_x64(data.X.dtype == np.float64):
-        prior, likelihood = _prior(data, settings, last)
+        prior, likelihood, apart = _prior(data, settings, last)
         cover = _cover(data.X, settings)
         if not settings.network or min(settings.network) < 1:
             raise ValueError(f"FSPModel: network is {list(settings.network)}; pass at least one width, each 1 or more")
@@ -110,10 +138,11 @@ def fit_surrogate(
         if settings.steps:
             rows = _padded_rows(data.X, data.Y)
             model = train(
-                model if last is None else last.model, prior, _observed(likelihood, rows), cover, rows.X, rows.y, key=train_key,
+                model if last is None else last.posterior.model, prior, _observed(likelihood, rows), cover, rows.X, rows.y, key=train_key,
                 steps=settings.steps, progress=False,
             ).model  # fmt: skip
-        return _approximation(data, settings, model, prior, likelihood, delta=delta)
+        delta = None if last is None else last.delta
+        return Surrogate(_approximation(data, settings, model, prior, likelihood, delta=delta), apart)
 
 
 def refit_with(data: Data, settings: Settings, other: Posterior) -> Posterior:
@@ -226,31 +255,33 @@ def _padded(posterior: Posterior, most: int) -> Posterior:
     )
 
 
-def _prior(data: Data, settings: Settings, last: Posterior | None) -> tuple[Prior, Gaussian]:
+def _prior(data: Data, settings: Settings, last: Last | None) -> _FittedPrior:
     """Prior and noise: given, or those of the highest evidence under weak hyper-priors."""
     X, Y, variance = data
     m = Y.shape[1]
     scale = np.full(m, _NOISE if settings.noise is None else settings.noise) if variance is None else np.sqrt(variance)
     likelihood = Gaussian(scale)
     if settings.prior is not None:
-        return settings.prior, likelihood
+        return _FittedPrior(settings.prior, likelihood)
     kernel = kernel_by_name(settings.kernel, X.shape[1], ard=True)
     prior = _as_fitted(Prior(kernel if m == 1 else [kernel] * m, num_outputs=m))
-    warm = last is not None and last.prior.num_outputs == m
-    if last is not None and warm:
-        prior = last.prior
+    last = None if last is None or last.posterior.prior.num_outputs != m else last
+    if last is not None:
+        prior, known = last.posterior.prior, last.posterior.likelihood
         fitted_noise = variance is None and settings.noise is None
-        if fitted_noise and isinstance(last.likelihood, Gaussian) and not last.likelihood.per_row:
-            likelihood = last.likelihood
+        if fitted_noise and isinstance(known, Gaussian) and not known.per_row:
+            likelihood = known
     varying = np.ptp(Y, axis=0) > 0
     if not np.any(varying):
-        return prior, likelihood
+        return _FittedPrior(prior, likelihood)
     if not np.any(np.ptp(X, axis=0)):
         # One place says nothing of how the function varies; what differs there is noise.
         unknown = variance is None and settings.noise is None
-        return prior, Gaussian(np.maximum(np.std(Y, axis=0), _NOISE)) if unknown else likelihood
+        return _FittedPrior(prior, Gaussian(np.maximum(np.std(Y, axis=0), _NOISE)) if unknown else likelihood)
     if not np.all(varying):
         return _prior_of_some(data, settings, varying, kernel, scale)
+    # What fewer rows told apart more rows do, too: a trial would take half of the search.
+    apart = last is not None and last.apart
     with warnings.catch_warnings():
         # An input that does not matter has a length scale at its bound, which is what separate ones are for.
         warnings.filterwarnings(
@@ -259,12 +290,12 @@ def _prior(data: Data, settings: Settings, last: Posterior | None) -> tuple[Prio
             category=UserWarning,
         )
         fitted = fit_prior(
-            prior, X, Y, likelihood, key=jr.key(settings.seed), ard=True, standard_errors=False,
-            fit_noise=variance is None and settings.noise is None, restarts=1 if warm else 3,
-            start="prior" if warm else "data",
+            prior, X, Y, likelihood, key=jr.key(settings.seed), ard=not apart, standard_errors=False,
+            fit_noise=variance is None and settings.noise is None, restarts=3 if last is None else 1,
+            start="data" if last is None else "prior",
         )  # fmt: skip
     assert isinstance(fitted.likelihood, Gaussian)
-    return fitted.prior, fitted.likelihood
+    return _FittedPrior(fitted.prior, fitted.likelihood, not fitted.report.tied)
 
 
 def _as_fitted(prior: Prior) -> Prior:
@@ -274,14 +305,14 @@ def _as_fitted(prior: Prior) -> Prior:
 
 def _prior_of_some(
     data: Data, settings: Settings, varying: Bool[np.ndarray, " m"], kernel: AbstractKernel, scale: np.ndarray
-) -> tuple[Prior, Gaussian]:
+) -> _FittedPrior:
     """Fitted for outputs that vary; one that does not (a constraint that no row violates) keeps the kernel and noise given."""
     variance = None if data.variance is None else data.variance[:, varying]
-    part, noise = _prior(Data(data.X, data.Y[:, varying], variance), settings, None)
+    part, noise, _ = _prior(Data(data.X, data.Y[:, varying], variance), settings, None)
     fitted, scale = iter(part.blocks.kernels), scale.copy()
     scale[..., varying] = np.asarray(noise.scale)
     kernels = [next(fitted) if each else kernel for each in varying]
-    return Prior(kernels, num_outputs=len(kernels)), Gaussian(scale)
+    return _FittedPrior(Prior(kernels, num_outputs=len(kernels)), Gaussian(scale))
 
 
 def _box(X: Float[np.ndarray, "n d"], bounds: Float[np.ndarray, "2 d"] | None):

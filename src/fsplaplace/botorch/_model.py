@@ -43,7 +43,7 @@ from fsplaplace.botorch._checks import (
 )
 from fsplaplace.botorch._conditioning import Observed, moments, nothing_observed, observe
 from fsplaplace.botorch._features import Features, Process
-from fsplaplace.botorch._fit import Data, Settings, fit_surrogate, refit_with
+from fsplaplace.botorch._fit import Data, Last, Settings, fit_surrogate, refit_with
 from fsplaplace.laplace import Posterior as FunctionPosterior
 from fsplaplace.likelihoods import Gaussian
 from fsplaplace.prior import Prior
@@ -132,12 +132,13 @@ class FSPModel(Model, FantasizeMixin):
         )  # fmt: skip
         self._data = Data(_numpy(inputs), _numpy(targets), None if variance is None else _numpy(variance))
         self._settings = settings
-        self._ridge_rows, delta = train_X.shape[0], None
-        alike = last is not None and last._data.X.dtype == self._data.X.dtype
-        if alike and train_X.shape[0] < _GROWTH * last._ridge_rows:
-            # Ridges depend on the prior and the network, as the prior itself on the logarithm of the number of rows.
-            self._ridge_rows, delta = last._ridge_rows, last.fitted.diagnostics.delta
-        posterior = fit_surrogate(self._data, settings, None if last is None else last.fitted, delta=delta)
+        self._ridge_rows, kept = train_X.shape[0], None
+        if last is not None:
+            kept = Last(last.fitted, apart=last._apart)
+            if last._data.X.dtype == self._data.X.dtype and train_X.shape[0] < _GROWTH * last._ridge_rows:
+                # Ridges depend on the prior and the network, as the prior itself on the logarithm of the number of rows.
+                self._ridge_rows, kept = last._ridge_rows, kept._replace(delta=last.fitted.diagnostics.delta)
+        posterior, self._apart = fit_surrogate(self._data, settings, kept)
         # What the next model of a loop is built with.
         self._options = {
             "kernel": kernel, "network": network, "prior": prior, "noise": noise, "bounds": bounds, "steps": steps,
@@ -378,7 +379,9 @@ class FSPModel(Model, FantasizeMixin):
 
         In place, as `botorch.fit.fit_gpytorch_mll` fits a Gaussian process. Time: half that of the constructor.
         """
-        self._use(fit_surrogate(self._data, self._settings, self._posterior))
+        posterior, self._apart = fit_surrogate(self._data, self._settings, Last(self._posterior))
+        self._use(posterior)
+        self._ridge_rows = self._data.X.shape[0]
         self._fitted_elsewhere = False
 
     def get_extra_state(self) -> dict[str, Any]:

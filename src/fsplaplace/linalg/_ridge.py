@@ -47,7 +47,7 @@ def minimum_norm_solve(
         targets: $B$, of shape (n, r).
         deltas: the ridge, relative to the square of the largest singular value of $J$: one value, or several to
             choose from.
-        choose: the position of the best solution, given what each reaches at the probes; needed for several values.
+        choose: the position of the best solution, given what each reaches at the probes; needed for several values, and not asked for one.
         probes: rows of the matrix at which that is; all after the first n by default.
 
     Time $O(n^2 p + n^3 + n p r)$, memory $O(n p + r p)$; each further ridge costs $O(g n r)$.

@@ -140,7 +140,7 @@ def fit_prior(
         rows=rows, objective="log marginal likelihood" if counts is None else "Laplace evidence of the labels", value=found.at_best.value, trace=found.best.trace,
         restarts=found.ends, restart_rows=found.restart_rows, num_rows=found.num_rows if exact else batch_size,
         method=found.best.method, evaluations=found.best.evaluations, seconds=time.perf_counter() - began,
-        notes=(*notes, *found.remarks), maximised=_MAXIMISED[hyperpriors],
+        notes=(*notes, *found.remarks), maximised=_MAXIMISED[hyperpriors], tied=found.tied,
     )  # fmt: skip
     if noise_scale is not None:
         likelihood = with_log_scale(likelihood, vector[space.size :])

@@ -55,6 +55,7 @@ class FitReport(eqx.Module):
         seconds: on the clock.
         notes: what you should know before you use the result.
         maximised: what was maximised, if that is not `objective`.
+        tied: whether length scales were kept in proportion to the spread of their columns.
     """
 
     rows: tuple[ParameterRow, ...]
@@ -69,6 +70,7 @@ class FitReport(eqx.Module):
     seconds: float
     notes: tuple[str, ...] = eqx.field(static=True)
     maximised: str = eqx.field(static=True, default="")
+    tied: bool = eqx.field(static=True, default=False)
 
     def __getitem__(self, name: str) -> ParameterRow:
         """The row of a parameter by its name, for instance "kernel.lengthscale"."""

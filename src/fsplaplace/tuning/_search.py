@@ -69,6 +69,7 @@ class Maximum(NamedTuple):
         num_rows: number of rows that were used.
         notes: what the user must know about the data.
         remarks: what the search decided.
+        tied: whether length scales were kept in proportion.
     """
 
     space: ParameterSpace
@@ -82,6 +83,7 @@ class Maximum(NamedTuple):
     num_rows: int
     notes: list[str]
     remarks: list[str]
+    tied: bool
 
 
 @in_float64
@@ -143,6 +145,7 @@ def maximum(
         problem.num_rows,
         known.notes + _count_notes(problem, tied.ties),
         search.remarks,
+        bool(np.any(tied.ties.counts > 1)),
     )
 
 
