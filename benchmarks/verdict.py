@@ -149,7 +149,7 @@ def measure(problem: dict) -> dict:
     process = process_of(posterior, drawn)
     return {
         **problem, "loss": measured_loss(problem, drawn, process), "estimate": float(posterior.verdict.loss),
-        **measured_extremes(problem, drawn, process), "level": posterior.verdict.level,
+        "std over exact": measured_stds(problem, drawn, process), "level": posterior.verdict.level,
         "reason": posterior.verdict.reasons[0],
         "implied over stated": [float(ratio.smallest), float(ratio.median), float(ratio.largest)],
     }  # fmt: skip
@@ -161,14 +161,13 @@ def process_of(posterior: fsp.Posterior, drawn: Drawn) -> "Process":
     return Process(np.asarray(found.mean, float) - drawn.offset, np.asarray(found.variance, float))
 
 
-def measured_extremes(problem: dict, drawn: Drawn, process: "Process") -> dict:
-    """Of a new target: the smallest and the largest standard deviation over the exact one, and the largest distance of the mean
-    in exact standard deviations. None without Gaussian noise."""
+def measured_stds(problem: dict, drawn: Drawn, process: "Process") -> list[float] | None:
+    """The smallest and the largest standard deviation of a new target over the exact one; None without Gaussian noise."""
     if problem["likelihood"] != "Gaussian":
-        return {"std over exact": None, "mean apart": None}
+        return None
     found, exact = (each.variance + problem["noise"] ** 2 for each in (process, drawn.exact))
-    ratio, apart = np.sqrt(found / exact), np.abs(process.mean - drawn.exact.mean) / np.sqrt(exact)
-    return {"std over exact": [float(np.min(ratio)), float(np.max(ratio))], "mean apart": float(np.max(apart))}
+    ratio = np.sqrt(found / exact)
+    return [float(np.min(ratio)), float(np.max(ratio))]
 
 
 def measured_loss(problem: dict, drawn: Drawn, process: "Process") -> float:
@@ -288,7 +287,7 @@ def tables(rows: list[dict]) -> str:
         bad, good = [r for r in part if r["loss"] > BAD], [r for r in part if r["loss"] < GOOD]
         body.append([name, len(part), *(cell for each in (bad, good) for cell in (len(each), _share(each)))])
     header = ["problems", "number", f"worse by more than {BAD} nats", "of these cautioned", f"within {GOOD} nats"]
-    text = [markdown_table([*header, "of these cautioned"], body), "", *_single_inputs(rows), ""]
+    text = [markdown_table([*header, "of these cautioned"], body), ""]
     wrong = [
         r for r in rows if (r["loss"] > BAD and r["level"] == "good") or (r["loss"] < GOOD and r["level"] != "good")
     ]
@@ -296,30 +295,6 @@ def tables(rows: list[dict]) -> str:
     names += ["steps", "loss", "estimate", "level"]
     text += ["Where the verdict is wrong:", "", markdown_table(names, [[row[name] for name in names] for row in wrong])]
     return "\n".join(text)
-
-
-def _single_inputs(rows: list[dict]) -> list[str]:
-    """How far single new targets are from the exact process, by the level of the verdict (Gaussian noise)."""
-    measured = [row for row in rows if row["mean apart"] is not None]
-    body = []
-    for name, levels in (("good", ("good",)), ("not good", ("caution", "do not use"))):
-        part = [row for row in measured if row["level"] in levels]
-        factors = [max(row["std over exact"][1], 1 / row["std over exact"][0]) for row in part]
-        for what, values in (
-            ("factor between standard deviations", factors),
-            ("mean apart", [r["mean apart"] for r in part]),
-        ):
-            body.append(
-                [name, len(part), what, *(float(np.quantile(values, q)) for q in (0.5, 0.9, 1.0))]
-                if part
-                else [name, 0, what, "-", "-", "-"]
-            )
-    targets = SETTINGS["test_targets"]
-    return [
-        f"The worst of {targets:,} new targets with Gaussian noise, in the exact standard deviation of each:",
-        "",
-        markdown_table(["verdict", "problems", "worst", "median", "90 %", "largest"], body),
-    ]
 
 
 def _share(part: list[dict]) -> str:
