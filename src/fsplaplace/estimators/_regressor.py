@@ -65,7 +65,8 @@ class FSPRegressor(MultiOutputMixin, RegressorMixin, FSPEstimator):
 
     Args:
         kernel: "auto" for "matern32", or, if the evidence of at most 300 rows is higher, the smoother "matern52" (tried where less
-            than a twentieth of the targets' standard deviation is noise), either with a linear part ("linear + matern32"); "rbf", "matern12", "matern32", "matern52", "rational_quadratic", "periodic", "linear"; sums and products of these such as
+            than a twentieth of the targets' standard deviation is noise), either with a linear part ("linear + matern32"); "rbf",
+            "matern12", "matern32", "matern52", "rational_quadratic", "periodic", "linear"; sums and products of these such as
             "linear + periodic(1) * rbf", whose numbers are in the units of the columns (a period, else a length scale) and are
             kept, and which may name columns, as in `rbf("age")`; or a GPJax kernel.
         ard: one length scale per input.
