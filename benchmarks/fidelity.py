@@ -241,13 +241,15 @@ def _beside_before(rows: list[dict]) -> str:
             if pairs:
                 ratios = [max(new, 1e-4) / max(old, 1e-4) for _, old, new in pairs]
                 counts.append([f"{form}, {name}", len(pairs), len(fallen), len(risen), float(np.median(ratios))])
-            worse += [[*(row[part] for part in identity[:-1]), f"{form}, {name}", old, new] for row, old, new in risen]
+            for row, old, new in risen:
+                stds = before[tuple(row[part] for part in identity)]["std"], row["std"]
+                worse.append([*(row[part] for part in identity[:-1]), f"{form}, {name}", old, new, *stds])
     return "\n".join(
         [
             f"## Beside the rows measured at commit 1b4c2e8\n\nBetter or worse: by more than {100 * (MOST_WORSE - 1):.0f} % and {MOST_ADDED}.\n",
             markdown_table(["error", "rows", "better", "worse", "median ratio"], counts),
-            "\nWorse:\n",
-            markdown_table([*identity[:-1], "error", "before", "after"], worse),
+            "\nWorse, and the std of the same posteriors (the ridge is chosen for mean and std together):\n",
+            markdown_table([*identity[:-1], "error", "before", "after", "std before", "std after"], worse),
         ]
     )
 
