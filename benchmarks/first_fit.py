@@ -2,6 +2,7 @@
 
     python benchmarks/first_fit.py                # benchmarks/results/first_fit.json and .md
     python benchmarks/first_fit.py --quick        # small tables and few steps, for the test suite
+    python benchmarks/first_fit.py --kinds fits   # one part anew; the others stay as they were measured
 
 Every row is measured in a process of its own: `import jax` and `import fsplaplace`; a fit of 331 x 10 rows, again, with other
 numbers of rows of the same bucket, and of another one; the same with the programs of an earlier process on disk. scikit-learn's
@@ -29,6 +30,7 @@ ROWS = {"first": 331, "again": 331, "another n of the bucket": 380, "another buc
 QUICK_ROWS = {"first": 50, "again": 50, "another n of the bucket": 60, "another bucket": 70}
 COLUMNS = 10
 PEER_ROWS, QUICK_PEER_ROWS = (300, 1000, 1500), (30,)
+KINDS = ("imports", "fits", "cached", "peers")
 PHASES = {
     "fit_prior": ("fsplaplace.estimators._evidence", "fit_prior"),
     "network": ("fsplaplace.estimators._base", "mlp"),
@@ -154,7 +156,7 @@ def measured(kind: str, *options: str) -> list[dict]:
 
 def tables(rows: list[dict]) -> str:
     """Markdown from the rows."""
-    by_kind = {kind: [row for row in rows if row["kind"] == kind] for kind in ("imports", "fits", "cached", "peers")}
+    by_kind = {kind: [row for row in rows if row["kind"] == kind] for kind in KINDS}
     parts = [
         "CPU seconds on one core.",
         markdown_table(("", "s"), [(r["what"], r["seconds"]) for r in by_kind["imports"]]),
@@ -181,7 +183,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--out", default=Path(__file__).parent / "results", type=Path)
-    parser.add_argument("--measure", choices=("imports", "fits", "cached", "peers"), help=argparse.SUPPRESS)
+    parser.add_argument("--kinds", nargs="+", default=KINDS, choices=KINDS)
+    parser.add_argument("--measure", choices=KINDS, help=argparse.SUPPRESS)
     parser.add_argument("--rows", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--cache", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -197,12 +200,20 @@ def main() -> None:
         return
     began = time.perf_counter()
     quick = ("--quick",) if arguments.quick else ()
-    rows = measured("imports") + measured("fits", *quick)
-    with tempfile.TemporaryDirectory() as folder:
-        measured("cached", *quick, "--cache", folder)
-        rows += measured("cached", *quick, "--cache", folder)
-    for count in QUICK_PEER_ROWS if arguments.quick else PEER_ROWS:
-        rows += measured("peers", *quick, "--rows", str(count))
+    path = arguments.out / "first_fit.json"
+    before = json.loads(path.read_text())["rows"] if path.exists() else []
+    rows = [row for row in before if row["kind"] not in arguments.kinds]
+    if "imports" in arguments.kinds:
+        rows += measured("imports")
+    if "fits" in arguments.kinds:
+        rows += measured("fits", *quick)
+    if "cached" in arguments.kinds:
+        with tempfile.TemporaryDirectory() as folder:
+            measured("cached", *quick, "--cache", folder)
+            rows += measured("cached", *quick, "--cache", folder)
+    if "peers" in arguments.kinds:
+        for count in QUICK_PEER_ROWS if arguments.quick else PEER_ROWS:
+            rows += measured("peers", *quick, "--rows", str(count))
     settings = {"rows": ROWS, "columns": COLUMNS, "quick": arguments.quick}
     write_results(arguments.out, "first_fit", rows, settings, seconds=time.perf_counter() - began, tables=tables)
 

@@ -235,3 +235,13 @@ def test_the_authors_recipe_learns_its_noise(run, monkeypatch):
     # Thirty steps of 2e-4 in the logarithm.
     assert 0 < abs(np.log(row["found_noise"] / benchmark.mauna_loa.NOISE)) < 0.01
     assert np.isfinite(row["mse"])
+
+
+def test_the_arm_of_the_large_tables_is_a_known_function(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    benchmark = importlib.import_module("large_tables")
+    angles, y = benchmark.arm(4000)
+    turned = np.cumsum(angles, axis=1)
+    distance = np.hypot(np.cos(turned).sum(axis=1) - 6.0, np.sin(turned).sum(axis=1))
+    assert angles.shape == (4000, 8)
+    assert np.std(y - distance) == pytest.approx(benchmark.NOISE * np.std(distance), rel=0.05)

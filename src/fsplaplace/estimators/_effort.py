@@ -45,8 +45,11 @@ _LEVELS: dict[str, _Level] = {
 _UNITS_PER_COLUMN, _UNITS = 2, 50
 # The most weights of a network chosen here: 2x200 in up to 40 dimensions. 2x400 would train and solve ten times as long.
 MOST_WEIGHTS = 50_000
-# Rates on one CPU core, in operations per second, and seconds that do not depend on size: starting, compiling, choosing.
-_TRAINING_RATE, _LINEAR_ALGEBRA_RATE, _SECONDS_AT_LEAST = 4e9, 1.5e10, 15.0
+# Rates on one CPU core, in operations per second, and seconds that do not depend on size: starting, compiling, choosing. Of the order
+# of what `benchmarks/first_fit.py` (331 x 10) and `benchmarks/large_tables.py` (5,288 x 20, 15,642 x 15) measure.
+_TRAINING_RATE, _LINEAR_ALGEBRA_RATE, _SECONDS_AT_LEAST = 1.5e10, 3e10, 6.0
+# Posteriors that are judged by rows held out, at most, and the rows that each is made of.
+_JUDGED, _JUDGED_ROWS = 4, 10_000
 # Evaluations of the marginal likelihood, and the rows from which each is of a subset.
 _EVALUATIONS, MOST_EXACT_ROWS, _SUBSET = 50, 1500, 500
 
@@ -58,7 +61,7 @@ class FitPlan(NamedTuple):
         network: widths of the hidden layers.
         steps: of the optimiser.
         num_context: context points asked for.
-        seconds: CPU time of a first fit: an order of magnitude, from rates that no benchmark has checked yet.
+        seconds: CPU time of a first fit, by rates of one machine: an order of magnitude.
         bytes: at the peak beyond the data, of the largest stage.
     """
 
@@ -140,6 +143,10 @@ def cost(found: Choices, prior: Prior, num_rows: int, num_features: int, batch: 
     step = 6.0 * model.num_params * (batch + step_context) + 4.0 * step_context**3
     exact = num_rows if num_rows <= MOST_EXACT_ROWS else _SUBSET
     evaluations = _EVALUATIONS if num_rows <= MOST_EXACT_ROWS else 300
-    algebra = posterior.flops * (3 if num_rows > FEW_ROWS else 2) + evaluations * 3.0 * exact**3
+    judged = 2 * posterior.flops
+    if num_rows > FEW_ROWS:
+        each = plan(model, prior, X[:_JUDGED_ROWS], C, include_training=False).flops
+        judged = posterior.flops + _JUDGED * each
+    algebra = judged + evaluations * 3.0 * exact**3
     seconds = _SECONDS_AT_LEAST + found.steps * step / _TRAINING_RATE + algebra / _LINEAR_ALGEBRA_RATE
     return FitPlan(tuple(widths), found.steps, found.num_context, seconds, posterior.peak_bytes)
