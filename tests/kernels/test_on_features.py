@@ -135,3 +135,9 @@ def test_bad_features_are_refused_by_name():
         fsp.Prior(OnFeatures(NETWORK)).check_columns(63)
     with pytest.raises(ValueError, match="halve 8 x 8 pixels to none"):
         RandomConvolutions(SHAPE, channels=(2, 2, 2, 2), key=jr.key(0))
+    for channels in ((), (0,), (4, -3)):
+        with pytest.raises(ValueError, match=r"channels is \(.*\); pass one layer or more"):
+            RandomConvolutions(SHAPE, channels=channels, key=jr.key(0))
+    for shape in ((), (-1, 8, 1)):
+        with pytest.raises(ValueError, match=r"OnFeatures: shape is \(.*\); pass the sizes of one input"):
+            OnFeatures((lambda params, x: x @ params, np.eye(3)), shape=shape)

@@ -43,6 +43,10 @@ class RandomConvolutions(eqx.Module):
         sizes = tuple(int(size) for size in shape)
         if len(sizes) != 3 or min(sizes) < 1:
             raise ValueError(f"RandomConvolutions: shape is {sizes}; pass (height, width, channels)")
+        if not len(channels) or min(channels) < 1:
+            raise ValueError(
+                f"RandomConvolutions: channels is {tuple(channels)}; pass one layer or more, each with 1 channel or more"
+            )
         if min(sizes[:2]) >> len(channels) < 1:
             raise ValueError(
                 f"RandomConvolutions: {len(channels)} layers halve {sizes[0]} x {sizes[1]} pixels to none; pass fewer channels"

@@ -76,6 +76,10 @@ class OnFeatures(AbstractKernel):
             network = FrozenNetwork(_as_model(network))
         if shape is None:
             raise ValueError("OnFeatures: shape is None; pass the shape of one input, for instance (28, 28, 1)")
+        if not len(shape) or min(shape) < 1:
+            raise ValueError(
+                f"OnFeatures: shape is {tuple(shape)}; pass the sizes of one input, each 1 or more, for instance (28, 28, 1)"
+            )
         base = RBF(lengthscale=PositiveReal(jnp.asarray(0.5))) if base is None else base
         if getattr(base, "num_outputs", None) is not None:
             raise ValueError(f"OnFeatures: base is a {type(base).__name__} with several outputs; pass a scalar kernel")
