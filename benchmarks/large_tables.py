@@ -7,7 +7,7 @@ another argument. What a fit chooses, it chooses by rows held out of its trainin
 on denmark and parkinsons. The arm is known: the distance of a planar arm's hand, with eight links, from a
 point, and noise of .05 standard deviations; arm 100,000 is the same with more rows. The forest's density is a Gaussian with
 the variance of its out-of-bag residuals, that of boosted quantiles is described in `benchmarks/table_peers.py`. Memory is the most that
-the fit's own process held.
+the fit's own process held; "code" is the commit that a row was measured with.
 
 Each finished fit is written at once, and a second run continues where the first one stopped.
 """
@@ -76,12 +76,20 @@ def one_fit(table: str, method: str) -> dict:
             spent = time.process_time() - worked, time.perf_counter() - began
             mean, std = predict(X_test)
     return {
-        "table": table, "method": method, "rows": len(y), "columns": X.shape[1],
+        "table": table, "method": method, "rows": len(y), "columns": X.shape[1], "code": _commit(),
         "cpu_seconds": round(spent[0], 1), "seconds": round(spent[1], 1), "bytes": peak_memory(),
         "log_predictive_density": float(np.mean(norm.logpdf(y_test, mean, std))),
         "rmse": float(np.sqrt(np.mean((y_test - mean) ** 2))),
         "coverage": float(np.mean(np.abs(y_test - mean) <= norm.ppf(0.95) * std)), "chosen": chosen,
     }  # fmt: skip
+
+
+def _commit() -> str | None:
+    """Of this file's repository; None outside of one."""
+    ran = subprocess.run(
+        ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"], check=False, capture_output=True, text=True
+    )  # fmt: skip
+    return ran.stdout.strip() or None
 
 
 def in_own_process(table: str, method: str) -> dict:
@@ -96,12 +104,12 @@ def tables(rows: list[dict]) -> str:
     body = [
         [
             row["table"], f"{row['rows']:,} x {row['columns']}", row["method"], f"{row['log_predictive_density']:.2f}", f"{row['rmse']:.3f}",
-            f"{row['coverage']:.2f}", f"{row['cpu_seconds']:.0f}", f"{row['bytes'] / 2**30:.1f}", row["chosen"],
+            f"{row['coverage']:.2f}", f"{row['cpu_seconds']:.0f}", f"{row['bytes'] / 2**30:.1f}", row["chosen"], row["code"],
         ]
         for row in sorted(rows, key=lambda row: (TABLES.index(row["table"]), row["method"] not in EFFORTS, row["method"]))
     ]  # fmt: skip
     head = [
-        "data", "rows", "method", "log predictive density", "RMSE", "coverage of 90 %", "CPU s", "GiB", "mean, missed variance as, noise",
+        "data", "rows", "method", "log predictive density", "RMSE", "coverage of 90 %", "CPU s", "GiB", "mean, missed variance as, noise", "code",
     ]  # fmt: skip
     return (__doc__ or "").split("\n\n")[2].replace("\n", " ") + "\n\n" + markdown_table(head, body)
 

@@ -124,3 +124,21 @@ def test_the_noise_follows_the_evidence_in_both_directions(stated):
         assert float(fitted.posterior.likelihood.scale) == pytest.approx(0.2, rel=0.15)
         x = np.linspace(-1, 1, 9)[:, None]
         np.testing.assert_allclose(fitted.posterior.predict(x).mean[:, 0], np.sin(3 * x[:, 0]), atol=0.12)
+
+
+@pytest.mark.slow
+def test_no_row_held_out_is_a_context_point():
+    """All of them were: the same draw chose both, and the rows that judged were the easiest to predict."""
+    X = np.random.default_rng(1).uniform(-1, 1, (2100, 1)).astype(np.float32)
+    prior, context = fsp.Prior(RBF(lengthscale=0.5)), fsp.context.Uniform(-1.2, 1.2)
+    fitted = fit_posterior(
+        fsp.as_model(fsp.mlp([5], prior=prior, context=context, key=jr.key(0))), prior, fsp.likelihoods.Gaussian(0.2), context,
+        X, np.sin(3 * X[:, 0]), key=jr.key(1), num_points=200, fit_noise=False,
+        training={"steps": 5, "num_context": 10, "batch_size": 64, "progress": False},
+        approximation={"mean": "refined", "missed_as_noise": True},
+    )  # fmt: skip
+    assert fitted.held is not None
+    assert len(fitted.held.X) == 210
+    chosen = {*np.asarray(fitted.context_points)[:, 0]}
+    assert len(chosen & {*X[:, 0].astype(float)}) >= 200
+    assert not chosen & {*fitted.held.X[:, 0].astype(float)}

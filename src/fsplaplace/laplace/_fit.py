@@ -88,13 +88,14 @@ def fit_posterior(
     """
     train_key, points_key, laplace_key = jr.split(key, 3)
     options = dict(approximation or {})
-    if context_points is None:
-        context_points = choose_context_points(X, num_points, key=points_key, cover=cover)
-        options = {"include_training": False, **options}
     everything = LabelledRows(X, y, likelihood)
     hold_out = hold_out and options.get("form", "covariance") == "covariance"
     parts = everything.parts(host_generator(points_key)) if hold_out else None
     rows = everything if parts is None else parts.kept
+    if context_points is None:
+        # The prior is enforced at these: at a row held out, too, that row would be easier to predict than new ones are.
+        context_points = choose_context_points(rows.X, num_points, key=points_key, cover=cover)
+        options = {"include_training": False, **options}
     with phase("training") as chose:
         trained = train(
             model, prior, rows.likelihood, context, rows.X, rows.y, **{"key": train_key, **(training or {})}
