@@ -49,7 +49,7 @@ def test_an_annotation_says_what_is_accepted(annotation, right, wrong):
         (np.ones(3, complex), "X has dtype complex128; pass numbers"),
         (np.arange(3).astype("datetime64[D]"), r"X has dtype datetime64\[D\]; pass numbers, for instance days since"),
         (np.ma.masked_array([1.0, 2.0], [True, False]), "X has masked values; fill them"),
-        (np.array(["a"]), "X has dtype <U1; pass numbers"),
+        (np.array(["a"]), "X has dtype <U1, words such as 'a'; pass numbers"),
         ([[1.0], [1.0, 2.0]], "X is a list that NumPy cannot read"),
         (
             np.zeros(3, [("a", "f8"), ("b", "f8")]),

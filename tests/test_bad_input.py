@@ -66,7 +66,7 @@ WRONG_DATA = [
     ({"X": X[:0], "y": Y[:0]}, r"X has shape \(0, 1\); pass at least one row, as \(n, d\)"),
     ({"X": X[:, 0]}, r"X has shape \(8,\); pass at least one row, as \(n, d\)"),
     ({"y": Y[:5]}, r"Gaussian: y has shape \(5,\), but X has 8 rows; pass one target per row"),
-    ({"X": X.astype(str)}, r"X has dtype <U\d+; pass numbers"),
+    ({"X": X.astype(str)}, r"X has dtype <U\d+, words such as '.+'; pass numbers"),
     ({"X": np.hstack([X, X])}, r"<lambda> cannot take X with rows of shape \(2,\)"),
     (
         {"y": np.column_stack([Y, Y])},

@@ -238,7 +238,7 @@ def test_impossible_parameters_are_refused(make, message):
         (likelihoods.Gaussian(), 1.0, r"Gaussian: y has shape \(\), but X has 3 rows"),
         (likelihoods.Gaussian(), [0, np.nan, 0], r"Gaussian: y has NaN or infinite values \(first in row 1\)"),
         (likelihoods.Gaussian(), [0, 0, np.inf], r"Gaussian: y has NaN or infinite values \(first in row 2\)"),
-        (likelihoods.Gaussian(), ["a", "b", "c"], "Gaussian: y has dtype <U1; pass numbers"),
+        (likelihoods.Gaussian(), ["a", "b", "c"], "Gaussian: y has dtype <U1, words such as 'a'; pass numbers"),
         (
             likelihoods.Gaussian([1.0, 2.0]),
             [0, 0, 0],
