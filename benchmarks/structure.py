@@ -31,6 +31,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 PACKAGE = "fsplaplace"
 BEFORE = "168fc86"
 STEPS, QUICK_STEPS = 200, 10
+# Rooms that are named, those with the most switches first.
 _MOST_ROOMS = 6
 PATTERNS = {
     "`enable_x64`": r"\benable_x64\b",

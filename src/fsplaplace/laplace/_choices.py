@@ -66,12 +66,11 @@ LARGEST_DENSE = 2000
 LARGEST_NORMAL = 4000
 # Exponents of the relative ridges to choose from. Below the smallest the weights' own rounding shows in the predictions.
 SMALLEST_RIDGE = {"float32": -10, "float64": -13}
-# The same where the Jacobian itself is factored, for networks that hold the prior or gain much: with 1e-12 in float32 their means are three to ten times
-# closer to the exact process (.0001 instead of .0009). Of others the last digit of an input would move the mean by .01.
+# The same where the Jacobian itself is factored: with 1e-12 in float32 smooth means are closer to the exact process. But then the last
+# digit of an input may move the mean by .01 of the prior's standard deviation, so that only two kinds of networks have them.
 SMALLEST_RIDGE_OF_HELD = {"float32": -12, "float64": -13}
-# Divergence from the exact process, in nats for a new target, up to which a network holds the prior: there are digits to be gained.
-# Or how much less the divergence must be: as much as is cautioned about, worth the digits that rounding decides (Matern-5/2, noise of a
-# thousandth: a loss of .35 nats instead of .75).
+# The one kind holds the prior: it diverges from the exact process by at most so many nats for a new target. The other diverges by so many
+# nats less than with the usual ridges, as many as are cautioned about.
 HELD_DIVERGENCE, WORTH_ROUNDING = 1e-4, 0.05
 LARGEST_RIDGE = -4
 # The same if derivatives are observed and the Jacobian is factored: directions that hardly show in values carry them. In float32
